@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tilewright.interface.logtable import WHY_LIMIT, iteration_lines, log_table
+from tilewright.interface.logtable import WHY_LIMIT, ListedSession, iteration_lines, log_table, sessions_table
 from tilewright.policy import Ratio, Reason
 from tilewright.session.report.data import CaseFigures, Iteration, Outcome, Session
 
@@ -57,6 +57,16 @@ def test_the_log_fits_its_terminal(width: int) -> None:
     assert "\u202e" not in text
     assert text.count("word") < WHY_LIMIT / 4
     assert ("why" in lines[0].split()) is (width == 140)
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_no_session_has_its_name_cut(width: int) -> None:
+    names = [f"fused_scaled_softmax-2026-11-27-{end}" for end in ("a1b2c3", "a1b2c4")]
+    state = "ended: 2 measured iterations in a row without gain"
+    sessions = [ListedSession(name, "", "2026-11-27 03:11", 12, 3, "~1.055×", state, False) for name in names]
+    text = "\n".join(printed(sessions_table(sessions, width), width))
+    assert [word for word in text.split() if word.startswith("fused")] == names
+    assert "".join(text.split()).count("gain") == 2
 
 
 def test_colours_are_left_out_where_they_are_not_wanted() -> None:

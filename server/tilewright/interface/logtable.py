@@ -20,7 +20,7 @@ COLOURS = {
     Outcome.CRASHED: "red",
 }  # fmt: skip
 WIDE = 100
-"""Columns from which the reason has a column of its own; below, it stands under the optimization."""
+"""Columns from which a reason has a column of its own; below, it stands under the name."""
 
 WHY_LIMIT = 160
 """Characters of a reason in the table; `show` has all."""
@@ -128,9 +128,14 @@ def sessions_of(checkout: Checkout) -> tuple[list[ListedSession], list[str]]:
     return sorted(sessions, key=lambda session: session.began, reverse=True), unread
 
 
-def sessions_table(sessions: list[ListedSession]) -> Table:
-    table = Table("", "session", "begun, UTC", "kept", "total", "state", box=None, pad_edge=False)
+def sessions_table(sessions: list[ListedSession], width: int) -> Table:
+    """Each session. No name is cut: a command may take it."""
+    table = Table("", box=None, pad_edge=False)
+    table.add_column("session", overflow="fold", min_width=max(len(one.name) for one in sessions))
+    for column in ("begun, UTC", "kept", "total", *(["state"] if width >= WIDE else [])):
+        table.add_column(column)
     for one in sessions:
-        kept = f"{one.kept} of {one.iterations}"
-        table.add_row("*" if one.current else "", one.name, one.began, kept, one.speedup, printable(one.state))
+        name, state, kept = Text(one.name), Text(printable(one.state), "dim"), f"{one.kept} of {one.iterations}"
+        names, states = ([name], [state]) if width >= WIDE else ([Text("\n").join([name, state])], [])
+        table.add_row("*" if one.current else "", *names, one.began, kept, one.speedup, *states)
     return table

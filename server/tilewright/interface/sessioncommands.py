@@ -29,7 +29,7 @@ from tilewright.text import printable
 if TYPE_CHECKING:
     from tilewright.session.report.data import Iteration, ReportData, Session
 
-NAME = "a folder of sandbox/; default: the current session"
+NAME = "a session, by its name or a part that no other has; default: the current one"
 Name = Annotated[str, typer.Argument(help=NAME)]
 NameOption = Annotated[str, typer.Option("--session", help=NAME)]
 Number = Annotated[int, typer.Argument(min=0, help="the iteration")]
@@ -195,7 +195,7 @@ def list_(root: Root = HERE, as_json: Json = False) -> None:
     if as_json:
         print_json(sessions)
         return
-    console.print(sessions_table(sessions) if sessions else NO_SESSION, soft_wrap=False)
+    console.print(sessions_table(sessions, console.width) if sessions else NO_SESSION, soft_wrap=False)
     for text in unread:
         errors.print(printable(text), style="yellow")
 

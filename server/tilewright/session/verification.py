@@ -41,16 +41,21 @@ class Line:
 
 
 def session_folder(checkout: Checkout, session: str) -> Path:
-    """The folder of a session, by default the current one. Raises `UsageError` where there is none."""
+    """The folder of a session, by default the current one. A part of a name will do if it fits one alone: the task's
+    name, or any other. Raises `UsageError`."""
     if not session:
         folder = checkout.current_folder()
         if folder is None:
             raise UsageError("there is no session in this checkout; name one, as in `ls sandbox`")
         return folder
-    folder = checkout.sandbox / session
-    if Path(session).name != session or not (folder / "journal.jsonl").is_file():
+    names = sorted(journal.parent.name for journal in checkout.sandbox.glob("*/journal.jsonl"))
+    fits = [name for name in names if name == session] or [name for name in names if name.startswith(f"{session}-")]
+    fits = fits or [name for name in names if session in name]
+    if not fits:
         raise UsageError(f"there is no session {session} in sandbox/")
-    return folder
+    if fits[1:]:
+        raise UsageError(f"{session} is a part of the names of several sessions: {', '.join(fits)}")
+    return checkout.sandbox / fits[0]
 
 
 def verify(checkout: Checkout, session: str = "") -> list[Line]:
