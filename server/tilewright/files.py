@@ -33,6 +33,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     sync_folder(path.parent)
 
 
+def repository_of(path: Path) -> Path | None:
+    """The root of the repository that a path lies in; None where there is none, or where this user may not look."""
+    try:
+        path = path.resolve()
+        return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long or holds a NUL
+        return None
+
+
 def is_folder(path: Path) -> bool:
     """Whether a path leads to a folder. Raises `UsageError` for one that none can have, as its name is too long."""
     try:

@@ -66,7 +66,7 @@ class Repository:
             self._repo = git.Repo(root, search_parent_directories=True)
         except (git.InvalidGitRepositoryError, git.NoSuchPathError):
             raise RepositoryError(
-                f"{root} is not in a git repository; run `git init && git add -A && git commit -m start` there"
+                f"{root} is not in a git repository: run the command in your repository, or give --root"
             ) from None
         if self._repo.bare or self._repo.working_tree_dir is None:
             raise RepositoryError(f"{root} is a bare repository; use a clone with a working tree")
@@ -272,6 +272,12 @@ class Repository:
             raise RepositoryError(f"branch {name} is there with other commits; name another with --branch")
         self._run("update-ref", f"refs/heads/{name}", commit, "0" * 40)
         return True
+
+    def folders_with(self, name: str) -> list[PurePosixPath]:
+        """The folders with a file of this name that git does not ignore."""
+        known = ("--cached", "--others", "--exclude-standard")
+        listed = self._run("ls-files", "-z", *known, "--", f":(top,glob)**/{name}")
+        return sorted({PurePosixPath(path).parent for path in listed.split("\0") if (self.root / path).is_file()})
 
     def remote(self) -> str:
         """The remote that a push goes to: `origin`, else the first; empty where there is none."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.errors import UsageError
+from tilewright.files import repository_of
 
 
 def choose_root(given: Path | None, here: Path, environment: Mapping[str, str]) -> Path:
@@ -21,7 +22,7 @@ def choose_root(given: Path | None, here: Path, environment: Mapping[str, str]) 
         return given.resolve()
     plugin, asked = environment.get("PLUGIN_ROOT", ""), environment.get("PWD", "")
     for folder in (here, Path(asked)):
-        if folder.is_absolute() and _is_in_repository(folder) and not _is_within(folder, plugin):
+        if folder.is_absolute() and repository_of(folder) and folder.is_dir() and not _is_within(folder, plugin):
             return folder.resolve()
     place = "the plugin's own folder" if _is_within(here, plugin) else "not in a git repository"
     raise UsageError(
@@ -29,13 +30,6 @@ def choose_root(given: Path | None, here: Path, environment: Mapping[str, str]) 
         "yours: have the client run `tilewright serve --root DIR`, where DIR is your repository (in Codex: "
         "`codex mcp add tilewright -- tilewright serve --root DIR`)"
     )
-
-
-def _is_in_repository(folder: Path) -> bool:
-    try:
-        return folder.is_dir() and any((parent / ".git").exists() for parent in (folder, *folder.resolve().parents))
-    except OSError:  # a folder that this user may not look into
-        return False
 
 
 def _is_within(folder: Path, plugin: str) -> bool:

@@ -176,7 +176,7 @@ def test_check_finds_what_a_run_may_not_show(make_task: Callable[..., Path]) -> 
     racing = tilewright("check", "task", cwd=root)
     assert racing.returncode == 1
     assert "kernel.py:13: race" in racing.stdout
-    assert "no task's folder" in tilewright("check", "README.md", cwd=ROOT).stderr
+    assert "no task.toml is in README.md" in tilewright("check", "README.md", cwd=ROOT).stderr
     (root / "task" / "task.toml").write_text((root / "task" / "task.toml").read_text() + "\n# another case soon\n")
     stale = tilewright("check", "task", cwd=root)
     assert stale.returncode == 2
@@ -244,6 +244,8 @@ def test_doctor_and_help_answer() -> None:
     assert tilewright("--version").stdout.strip()
     for command in ("serve", "demo", "doctor", "session start", "dump-ir", "start_session", "start-session", "try"):
         assert tilewright(*command.split(), "--help").returncode == 0
+    for command in ("start", "status"):
+        assert f"did you mean `tilewright session {command}`?" in tilewright(command).stderr
     causes = "".join(tilewright("append-result", "--help").stdout.split())
     assert all(cause in causes for cause in ROOT_CAUSES)
     assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr

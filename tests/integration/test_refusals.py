@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from tilewright.evaluation.results import Status
 from tilewright.policy import Advice
 from tilewright.rules import Rules
 from tilewright.session import rows
+from tilewright.session.beginning import task_path
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
 
@@ -55,6 +58,23 @@ def test_protected_files_are_watched_and_never_reach_a_run(make_task: Callable[.
     play(root, scene)
 
 
+def test_a_path_that_misses_the_only_task_is_told_the_right_one(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    (root / "perf").mkdir()
+    (root / "task").rename(root / "perf" / "scale")
+    for folder, path, meant in (
+        ("", "scale", "perf/scale"),
+        ("", "perf", "perf/scale"),
+        ("perf", "perf/scale", "scale"),
+        ("", ".", "perf/scale"),
+    ):
+        with pytest.raises(UsageError, match=rf"; did you mean {meant}\?$"):
+            task_path(Checkout(root / folder), path)
+    shutil.copytree(root / "perf" / "scale", root / "perf" / "other")
+    with pytest.raises(UsageError, match=r"no task\.toml is in perf or in a folder above it: `tilewright init`"):
+        task_path(Checkout(root), "perf")
+
+
 def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) -> None:
     root = make_task()
     head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
@@ -64,7 +84,7 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
             await start(loop, "nowhere")
         with pytest.raises(UsageError, match="outside"):
             await start(loop, "../..")
-        with pytest.raises(UsageError, match="lies in no task's folder"):
+        with pytest.raises(UsageError, match=r"no task\.toml is in"):
             await start(loop, "README.md")
         with pytest.raises(UsageError, match="no session is under way; call start_session"):
             await loop.run_correctness(quiet)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tilewright.interface.terminal import print_progress
+from tests.commandline import tilewright
+from tests.conftest import commit_all
+from tilewright.interface.terminal import HERE, place_of, print_progress
 from tilewright.tools.lines import LINE, fields
 from tilewright.wire.record import Record
 
@@ -46,3 +49,28 @@ def test_progress_is_printed_where_there_is_some(capsys: pytest.CaptureFixture[s
     for line in ("run 1 of 2", "run 1 of 2", "run 2 of 2", "run 1 of 2"):
         asyncio.run(print_progress(line))
     assert capsys.readouterr().err.splitlines() == ["run 1 of 2", "run 2 of 2", "run 1 of 2"]
+
+
+def test_the_repository_is_that_of_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, outside = tmp_path / "mine", tmp_path / "outside"
+    outside.mkdir()
+    task = mine / "perf" / "scale"
+    task.mkdir(parents=True)
+    (task / "README.md").write_text("")
+    commit_all(mine)
+    for folder, given, place in (
+        (outside, str(task), (mine, str(task))),
+        (outside, "../mine/perf/scale", (mine, str(task))),
+        (outside, "nothing", (HERE, "nothing")),
+        (outside, "x" * 300, (HERE, "x" * 300)),
+        (mine, str(task), (HERE, str(task))),
+        (task, "", (HERE, "")),
+    ):
+        monkeypatch.chdir(folder)
+        assert place_of(HERE, given) == place
+    assert place_of(outside, str(task)) == (outside, str(task))
+    for command in (["log"], ["try", "an edit"]):
+        refused = tilewright(*command, cwd=outside)
+        assert (refused.returncode, "run the command in your repository, or give --root" in refused.stderr) == (2, True)
+    for command in ("session start", "dump-ir", "check"):
+        assert "no task.toml" in tilewright(*command.split(), str(task), cwd=outside).stderr

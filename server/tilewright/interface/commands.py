@@ -24,6 +24,7 @@ from tilewright.interface.terminal import (
     errors,
     failed,
     in_loop,
+    place_of,
     print_answer,
     print_json,
     print_progress,
@@ -246,6 +247,7 @@ def check(
     async def work(loop: Any) -> Any:
         return await check_task(root, loop.checkout.root / loop.task_of(task)[0], print_progress)
 
+    root, task = place_of(root, task)
     result = in_loop(root, work)
     if as_json:
         print_json(result)
@@ -284,6 +286,7 @@ def compare(
         device = usable_backend(backend_of(backend) or configuration_of(loop.checkout.root).device)
         return await run(loop.checkout, folder, device, arch, named, print_progress, before)
 
+    root, task = place_of(root, task)
     comparison = in_loop(root, work)
     if as_json:
         print_json(comparison._asdict())

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tilewright.errors import UsageError
+from tilewright.files import repository_of
 from tilewright.text import printable
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ def done(work: Callable[[], ResultT]) -> ResultT:
         return work()
     except UsageError as error:
         raise failed(str(error)) from None
+
+
+def place_of(root: Path, task: str) -> tuple[Path, str]:
+    """Where to work, and the path of the task there: if no root was given and the task lies in another repository, in
+    that repository."""
+    here, there = repository_of(HERE), repository_of(Path(task))
+    if not task or root != HERE or there is None or (here is not None and there.is_relative_to(here)):
+        return root, task
+    return there, str(Path(task).resolve())
 
 
 def in_loop(root: Path, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:

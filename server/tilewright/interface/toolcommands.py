@@ -10,7 +10,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from tilewright.interface.terminal import HERE, Json, Root, console, done, print_json, print_progress
+from tilewright.interface.terminal import HERE, Json, Root, console, done, place_of, print_json, print_progress
 from tilewright.text import printable
 from tilewright.tools import table
 from tilewright.tools.lines import fields
@@ -25,6 +25,10 @@ class Group(TyperGroup):
         tool = table().get(name.replace("-", "_"))
         group, _, command = command_of(tool).rpartition(" ") if tool is not None else ("", "", name)
         owner: Any = self.commands.get(group)
+        if owner is None and command not in self.commands:
+            named = [path for path, inner in self.commands.items() if command in getattr(inner, "commands", {})]
+            if named:
+                ctx.fail(f"no command {command!r}; did you mean `tilewright {named[0]} {command}`?")
         return owner.commands[command] if owner is not None else super().get_command(ctx, command)
 
 
@@ -42,6 +46,8 @@ def add_tools(app: typer.Typer, **groups: typer.Typer) -> None:
 def _command(tool: Tool[Any, Any]) -> Any:
     def command(root: Path, as_json: bool, **values: Any) -> None:
         given = {name: value for name, value in values.items() if value not in (None, "", [])}
+        if "task" in given:
+            root, given["task"] = place_of(root, given["task"])
         report = done(lambda: call(tool, root, given, print_progress))
         if as_json:
             print_json(report)

@@ -40,13 +40,28 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long or holds a NUL
         is_there = False
     if not is_there:
-        raise UsageError(f"task {named}: no such file or folder in {checkout.base}")
+        raise UsageError(f"task {named}: no such file or folder in {checkout.base}{_meant(checkout, task)}")
     if not path.is_relative_to(checkout.root):
         raise UsageError(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
     for folder in (path, *path.parents):
         if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
             return need_own(checkout, PurePosixPath(folder.relative_to(checkout.root).as_posix()))
-    raise UsageError(f"task {named} lies in no task's folder, which has a task.toml: `tilewright init` writes one")
+    meant = _meant(checkout, task) or ": `tilewright init` writes one"
+    raise UsageError(f"no task.toml is in {named} or in a folder above it{meant}")
+
+
+def _meant(checkout: Checkout, task: str) -> str:
+    """A question for the one task that lies below a path, or whose folder's path ends so. Empty if there are several,
+    or none."""
+    below = PurePosixPath(os.path.relpath(checkout.base / task, checkout.root))
+    folders = [
+        folder
+        for folder in checkout.repository.folders_with("task.toml")
+        if folder.is_relative_to(below) or f"/{folder}".endswith(f"/{task.strip('/')}")
+    ]
+    if len(folders) != 1:
+        return ""
+    return f"; did you mean {os.path.relpath(checkout.root / folders[0], checkout.base)}?"
 
 
 def need_own(checkout: Checkout, folder: PurePosixPath) -> PurePosixPath:

@@ -35,7 +35,9 @@ def backend_of(device: Device) -> Backend | None:
 class StartSession(Params):
     """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
 
-    task: str = Field("", description=f"{FOLDER}, relative to the server's root; default: {CONFIGURED}")
+    task: str = Field(
+        "", description=f"{FOLDER}, from the server's root, of a command from the current folder; default: {CONFIGURED}"
+    )
     backend: Device = Field("auto", description="cuda measures; cpu interprets and models")
     arch: Arch = Field("sm_90", description="what cpu models")
     rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
