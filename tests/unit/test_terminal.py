@@ -10,7 +10,7 @@ import pytest
 
 from tests.commandline import tilewright
 from tests.conftest import commit_all
-from tilewright.interface.terminal import HERE, place_of, print_progress
+from tilewright.interface.terminal import HERE, in_commands, place_of, print_progress
 from tilewright.tools.lines import LINE, fields
 from tilewright.wire.record import Record
 
@@ -74,3 +74,19 @@ def test_the_repository_is_that_of_the_task(tmp_path: Path, monkeypatch: pytest.
         assert (refused.returncode, "run the command in your repository, or give --root" in refused.stderr) == (2, True)
     for command in ("session start", "dump-ir", "check"):
         assert "no task.toml" in tilewright(*command.split(), str(task), cwd=outside).stderr
+
+
+@pytest.mark.parametrize(
+    ("tools", "commands"),
+    [
+        ("edit a.py, then call run_iteration", 'edit a.py, then run `tilewright try "…"`'),
+        ("call run_iteration with go_on=true to go on", 'run `tilewright try "…" --go-on` to go on'),
+        ("start_session with resume=true takes it up", "`tilewright session start … --resume` takes it up"),
+        ("call revert, then append_result", 'run `tilewright revert`, then `tilewright append-result "…"`'),
+        ("call start_session with the path", "run `tilewright session start` with the path"),
+        ("verdict revert (`revert` brings it back)", "verdict revert (`revert` brings it back)"),
+        ("`tilewright session end` and start_session_2", "`tilewright session end` and start_session_2"),
+    ],
+)
+def test_a_person_is_told_commands_and_not_tools(tools: str, commands: str) -> None:
+    assert in_commands(tools) == commands

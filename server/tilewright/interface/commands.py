@@ -17,6 +17,7 @@ from tilewright.interface.sessioncommands import add_session_commands
 from tilewright.interface.terminal import (
     HERE,
     Json,
+    Listing,
     Root,
     asked,
     console,
@@ -39,11 +40,12 @@ from tilewright.tools.loop import Device, backend_of
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # markup takes what stands in brackets, and a table of options breaks words
     help="Makes a GPU kernel faster, one verified experiment at a time.",
 )  # fmt: skip
-session_app = typer.Typer(no_args_is_help=True, help="Start, look at, end, list or export sessions.")
+session_app = typer.Typer(cls=Listing, no_args_is_help=True, help="Start, look at, end, list or export sessions.")
 app.add_typer(session_app, name="session")
-skills_app = typer.Typer(no_args_is_help=True, help="The skills for agents.")
+skills_app = typer.Typer(cls=Listing, no_args_is_help=True, help="The skills for agents.")
 app.add_typer(skills_app, name="skills")
 app.add_typer(program_app, name="program")
 

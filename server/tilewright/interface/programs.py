@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.interface.terminal import Json, done, failed, print_answer
+from tilewright.interface.terminal import Json, Listing, done, failed, print_answer
 
 if TYPE_CHECKING:
     from tilewright.programs.model import Program
 
-program_app = typer.Typer(no_args_is_help=True, help="Device programs: what one call launches on the GPU, as a file.")
+program_app = typer.Typer(
+    cls=Listing, no_args_is_help=True, help="Device programs: what one call launches on the GPU, as a file."
+)
 File = Annotated[Path, typer.Argument(help="a device program, as a session keeps them")]
 CALLS = 50
 LIMIT_S = 20.0

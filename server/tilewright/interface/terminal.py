@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -12,13 +13,16 @@ import typer
 from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
 from tilewright.errors import UsageError
 from tilewright.files import repository_of
 from tilewright.text import printable
+from tilewright.tools import table
 
 if TYPE_CHECKING:
     from tilewright.session.verification import Line
+    from tilewright.tools.tool import Tool
 
 console = Console(markup=False, highlight=False, soft_wrap=True)
 errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
@@ -26,7 +30,29 @@ errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 ResultT = TypeVar("ResultT")
 Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
 HERE = Path()
-Json = Annotated[bool, typer.Option("--json", help="as JSON")]
+
+
+class _Form:
+    """The form of answers, refusals among them."""
+
+    as_json = False
+
+    @classmethod
+    def take(cls, as_json: bool) -> bool:
+        cls.as_json = as_json
+        return as_json
+
+
+Json = Annotated[bool, typer.Option("--json", help="as JSON", callback=_Form.take)]
+
+
+class Listing(TyperGroup):
+    """Commands, each with all that it says of itself in one paragraph."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        helps = [(name, getattr(self.get_command(ctx, name), "help", "")) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(text.partition("\n\n")[0].split())) for name, text in helps])
 
 
 class _Progress:
@@ -44,8 +70,31 @@ class _Progress:
 print_progress = _Progress()
 
 
+def command_of(tool: Tool[Any, Any]) -> str:
+    return tool.command or tool.name.replace("_", "-")
+
+
+def in_commands(text: str) -> str:
+    """What a tool says, with commands in place of tools' names. A name without `_` is a tool's only after `call`."""
+    tools = table()
+    names = [name if "_" in name else f"(?<=call ){name}" for name in tools]
+    flags = "resume|go_on|include_dirty|allow_unconfined"
+
+    def command(words: re.Match[str]) -> str:
+        tool, flag = tools[words["tool"]], words["flag"] or ""
+        first = next(iter(tool.params.model_fields.values()), None)
+        more = ' "…"' if first is not None and first.is_required() else " …" if flag else ""
+        return f"`tilewright {command_of(tool)}{more}{flag and ' --' + flag.replace('_', '-')}`"
+
+    named = rf"(?<![`\w])(?P<tool>{'|'.join(names)})\b(?: with (?P<flag>{flags})\b(?:=true)?)?"
+    return re.sub(r"\bcall (?=`tilewright)", "run ", re.sub(named, command, text))
+
+
 def failed(text: str) -> typer.Exit:
-    errors.print(printable(text), style="red")
+    said = printable(in_commands(text))
+    errors.print(said, style="red")
+    if _Form.as_json:
+        print_json({"error": said})
     return typer.Exit(2)
 
 

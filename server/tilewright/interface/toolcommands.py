@@ -8,9 +8,20 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
-from typer.core import TyperGroup
 
-from tilewright.interface.terminal import HERE, Json, Root, console, done, place_of, print_json, print_progress
+from tilewright.interface.terminal import (
+    HERE,
+    Json,
+    Listing,
+    Root,
+    command_of,
+    console,
+    done,
+    in_commands,
+    place_of,
+    print_json,
+    print_progress,
+)
 from tilewright.text import printable
 from tilewright.tools import table
 from tilewright.tools.lines import fields
@@ -18,7 +29,7 @@ from tilewright.tools.tool import Tool
 from tilewright.tools.workspace import call
 
 
-class Group(TyperGroup):
+class Group(Listing):
     """Commands that are found by their tool's name, too: answers name the tool that comes next."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
@@ -30,10 +41,6 @@ class Group(TyperGroup):
             if named:
                 ctx.fail(f"no command {command!r}; did you mean `tilewright {named[0]} {command}`?")
         return owner.commands[command] if owner is not None else super().get_command(ctx, command)
-
-
-def command_of(tool: Tool[Any, Any]) -> str:
-    return tool.command or tool.name.replace("_", "-")
 
 
 def add_tools(app: typer.Typer, **groups: typer.Typer) -> None:
@@ -53,7 +60,7 @@ def _command(tool: Tool[Any, Any]) -> Any:
             print_json(report)
         else:
             for number, line in enumerate((tool.lines or fields)(report)):
-                text = printable(line) if isinstance(line, str) else line
+                text = printable(in_commands(line)) if isinstance(line, str) else line
                 console.print(text, style=None if number else "bold")
         raise typer.Exit(0 if tool.passed(report) else 1)
 

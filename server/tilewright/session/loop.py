@@ -347,7 +347,8 @@ class Loop:
                 session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
         if not session.under_way:
             raise UsageError(
-                f"{self._ended(session.state)}; call start_session to begin another, or with resume to go on"
+                f"{self._ended(session.state)}; call start_session to begin another, or start_session with "
+                "resume=true to go on"
             )
         return session
 

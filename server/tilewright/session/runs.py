@@ -252,8 +252,8 @@ def need_confinement(confined: bool, isolation: str) -> None:
         raise UsageError(
             "this machine cannot confine a candidate's code, which could read and change all that you can: what it "
             f"enforces is {isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
-            "start_session with allow_unconfined (`tilewright session start --allow-unconfined`), and every row says "
-            f"so; for tools without a session, set {UNCONFINED}=1"
+            "start_session with allow_unconfined, and every row says so; for tools without a session, set "
+            f"{UNCONFINED}=1"
         )
 
 

@@ -130,12 +130,31 @@ def _status_lines(report: StatusReport) -> Iterator[Any]:
     from rich.table import Table
 
     yield report.summary
+    if report.session:
+        yield f"session {report.session}{f', on branch {report.branch}' if report.branch else ''}"
     if report.tried:
         table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
         for row in report.tried:
             table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
         yield table
     yield from filter(None, (*report.notes, report.pending, report.budget, f"next: {report.next}"))
+
+
+def _iteration_lines(report: IterationReport) -> Iterator[str]:
+    yield report.summary
+    if report.row:
+        number, name, latency, _, status = report.row.strip("| ").split(" | ")
+        yield f"{number}  {status}  {latency}{' ms' if latency != '-' else ''}  {name}"
+    if report.advice is not None and report.advice.action != "stop":
+        yield f"{report.advice.action}: {report.advice.reason}"
+    yield from filter(None, [report.message, report.bound and f"bound: {report.bound}"])
+    if report.recovery:
+        yield f"what was thrown away: {report.recovery}"
+    if report.left_alone:
+        yield f"changed, and left alone, since it is not editable: {', '.join(report.left_alone)}"
+    yield f"next: {report.next}"
+    if report.row:
+        yield "the report: sandbox/report.html"
 
 
 def _is_ready(report: StatusReport) -> bool:
@@ -145,7 +164,7 @@ def _is_ready(report: StatusReport) -> bool:
 TOOLS: tuple[Tool[Any, Any], ...] = (
     Tool(
         "start_session", "Start a session", Effect.ADDS, StartSession, StatusReport, _start, "session start",
-        passed=_is_ready,
+        _status_lines, _is_ready,
     ),
     Tool(
         "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status,
@@ -153,11 +172,20 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
     ),
     Tool(
         "run_iteration", "Try one edit", Effect.DISCARDS, RunIteration, IterationReport, _iteration, "try",
-        passed=lambda report: report.verdict == "keep",
+        _iteration_lines, passed=lambda report: report.verdict == "keep",
     ),
     Tool("run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness, CorrectnessReport, _correctness),
     Tool("run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark, BenchmarkReport, _benchmark),
-    Tool("git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, IterationReport, _checkpoint),
-    Tool("revert", "Go back to the incumbent", Effect.DISCARDS, Revert, IterationReport, _revert),
-    Tool("append_result", "Log the iteration", Effect.ADDS, AppendResult, IterationReport, _append),
+    Tool(
+        "git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, IterationReport, _checkpoint,
+        lines=_iteration_lines,
+    ),
+    Tool(
+        "revert", "Go back to the incumbent", Effect.DISCARDS, Revert, IterationReport, _revert,
+        lines=_iteration_lines,
+    ),
+    Tool(
+        "append_result", "Log the iteration", Effect.ADDS, AppendResult, IterationReport, _append,
+        lines=_iteration_lines,
+    ),
 )  # fmt: skip
