@@ -160,14 +160,16 @@ def check_tree(
     """The task's editable files relative to the root. Raises `UsageError` if the working tree is not as committed."""
     head, editable = repository.head(), editable_of(task, folder)
     tracked = repository.files(head)
-    for name in [*editable, *((folder / name).as_posix() for name in definition_of(task))]:
+    names = [*editable, *((folder / name).as_posix() for name in definition_of(task))]
+    for name in names:
         if module := repository.submodule_of(PurePosixPath(name)):
             raise UsageError(
                 f"{name} lies in the submodule {module}, which has commits of its own: put the task's folder into that "
                 "submodule, and work there"
             )
-        if name not in tracked:
-            raise UsageError(f"{name} is not committed; run `git add {name}` and `git commit` first")
+    if missing := [name for name in names if name not in tracked]:
+        places = dict.fromkeys(str(folder) if PurePosixPath(name).is_relative_to(folder) else name for name in missing)
+        raise UsageError(f"not committed: {few(missing)}; run `git add {' '.join(places)}` and `git commit` first")
     dirty = set(repository.changed(head))
     if foreign := sorted(dirty - set(editable)):
         raise UsageError(
