@@ -22,6 +22,7 @@ from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TAS
 from tests.stage import play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.policy import ROOT_CAUSES
+from tilewright.rules import Rules
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.session.reports import StatusReport
@@ -45,7 +46,10 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
     assert "PASS" in done("run-correctness")
     assert "KEEP" in done("run-benchmark")
     assert "committed" in done("git-checkpoint")
-    assert "| keep |" in " ".join(done("append-result", "a larger tile").split())
+    closed = done("append-result", "a larger tile").splitlines()
+    assert re.fullmatch(r"1  keep  ~[\d.]+ ms  a larger tile", closed[1])
+    assert closed[-2].endswith('then run `tilewright try "…"`')
+    assert closed[-1] == "the report: sandbox/report.html"
     (root / "task" / "kernel.py").write_text(FASTER_KERNEL + "\nbroken(\n")
     assert tilewright("run-correctness", cwd=root).returncode == 1
     assert "back at" in done("revert")
@@ -101,6 +105,11 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     assert "N=1048576 dtype=float32" in shown
     assert "+TILE = 1024" in done("diff", "2")
     assert json.loads(done("diff", "2", "--json")) == {"iteration": 2, "diff": row["diff"]}
+    assert "iteration 0 is the baseline: it has no diff" in tilewright("diff", "0", cwd=root).stderr
+    for option in (["--closes", "5"], ["--compare"]):
+        assert "give --pr with them" in tilewright("report", *option, cwd=root).stderr
+    refused = tilewright("show", "3", "--json", cwd=root)
+    assert (refused.returncode, json.loads(refused.stdout)) == (2, {"error": refused.stderr.strip()})
     assert "has no iteration 3: its rows are 0 to 2" in tilewright("show", "3", cwd=root).stderr
     assert "there is no session nothing" in tilewright("log", "nothing", cwd=root).stderr
 
@@ -122,7 +131,7 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     assert "no session yet" in tilewright("session", "status", cwd=root).stdout
     refused = tilewright("run-correctness", cwd=root)
     assert refused.returncode == 2
-    assert "call start_session" in refused.stderr
+    assert "run `tilewright session start` with" in refused.stderr
 
     async def begin(loop: Loop) -> None:
         await start(loop)
@@ -227,7 +236,7 @@ def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> No
     assert "no spills" in tilewright("dump-ir", "task/kernel.py", "--arch", "sm_90", cwd=root).stdout
     started = tilewright("session", "start", "kernel.py", "--backend", "cpu", cwd=root / "task")
     assert started.returncode == 0, started.stderr
-    assert "task: task\n" in started.stdout
+    assert "session scale-" in started.stdout
 
 
 def test_the_package_runs_as_a_module() -> None:
@@ -246,8 +255,13 @@ def test_doctor_and_help_answer() -> None:
         assert tilewright(*command.split(), "--help").returncode == 0
     for command in ("start", "status"):
         assert f"did you mean `tilewright session {command}`?" in tilewright(command).stderr
-    causes = "".join(tilewright("append-result", "--help").stdout.split())
-    assert all(cause in causes for cause in ROOT_CAUSES)
+    causes = tilewright("append-result", "--help").stdout
+    assert f"<{'|'.join(ROOT_CAUSES)}>" in causes
+    rules = tilewright("session", "start", "--help").stdout
+    assert "[rules]" in rules
+    assert all(name in rules for name in Rules.model_fields)
+    for group in ("", "session", "skills", "program"):
+        assert "..." not in tilewright(*group.split(), "--help").stdout.partition("Commands:")[2]
     assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr
 
 

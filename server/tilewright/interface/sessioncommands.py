@@ -17,6 +17,7 @@ from tilewright.interface.terminal import (
     done,
     errors,
     failed,
+    in_commands,
     in_loop,
     print_answer,
     print_json,
@@ -81,6 +82,8 @@ def diff(iteration: Number, session: NameOption = "", root: Root = HERE, as_json
         print_json({"iteration": row.number, "diff": row.diff})
         return
     colours = {"+": "green", "-": "red", "@": "cyan"}
+    if not row.diff:
+        errors.print("iteration 0 is the baseline: it has no diff" if not row.number else "there is no diff on record")
     for line in row.diff.splitlines():
         console.print(printable(line), style=None if line[:3] in ("+++", "---") else colours.get(line[:1]))
 
@@ -123,6 +126,8 @@ def report(
     from tilewright.session.beginning import usable_backend
     from tilewright.session.verification import session_folder
 
+    if not pr and (closes is not None or timed):
+        raise failed("--closes and --compare belong to the body of a pull request: give --pr with them")
     if session and timed:
         raise failed("--compare times what the working tree has: name no session with it")
     data = _report(root, session)
@@ -216,7 +221,7 @@ def end(
         return text
 
     summary = in_loop(root, work)
-    print_answer(as_json, [summary], summary)
+    print_answer(as_json, [in_commands(summary)], summary)
 
 
 def export(
