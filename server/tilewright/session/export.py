@@ -49,5 +49,6 @@ def export_session(checkout: Checkout, target: Path) -> str:
         write_atomically(target, packed.read_bytes())
     return (
         f"{folder.name} with {len(refs)} refs is in {target}; in a clone: `tar -xzf {target.name}`, then `git fetch "
-        f"{SANDBOX}/{folder.name}/{BUNDLE} 'refs/*:refs/*'` and `git switch {state.started.branch}`"
+        f"{SANDBOX}/{folder.name}/{BUNDLE} 'refs/*:refs/*'`, `git switch {state.started.branch}`, `tilewright verify` "
+        "and `tilewright rerun 1`"
     )
