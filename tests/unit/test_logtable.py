@@ -7,12 +7,25 @@ import io
 import pytest
 from rich.console import Console
 
+from tilewright.evaluation.results import KernelUse
 from tilewright.interface.logtable import WHY_LIMIT, ListedSession, iteration_lines, log_table, sessions_table
 from tilewright.policy import Ratio, Reason
-from tilewright.session.report.data import CaseFigures, Iteration, Outcome, Session
+from tilewright.session.report.data import CaseFigures, Iteration, KernelChange, Outcome, Session
 
 GAIN = Ratio(speedup=3.58, low=3.5, high=3.66)
-CASE = CaseFigures("N=4", 2.0, 1.0, GAIN, None, "memory", 40.0, 80.0, "", "", None, None, "")
+CASE = CaseFigures("N=4", 2.0, 1.0, GAIN, None, "memory", 40.0, 80.0, "", "", None, None, "waits for loads")
+USE = KernelUse(
+    name="scale",
+    registers=40,
+    stack_bytes=0,
+    shared_bytes=0,
+    warps_per_sm=48,
+    max_warps_per_sm=64,
+    limited_by="registers",
+)
+CHANGE = KernelChange(
+    "scale", USE, USE.model_copy(update={"registers": 32, "shared_bytes": 1024, "limited_by": "threads"})
+)
 
 
 def iteration(number: int, name: str, outcome: Outcome, reason: Reason, detail: str = "") -> Iteration:
@@ -20,7 +33,7 @@ def iteration(number: int, name: str, outcome: Outcome, reason: Reason, detail: 
     cases = (CASE,) if ratio else ()
     return Iteration(
         number, name, outcome, reason, detail, "1.000000" if ratio else "-", ratio, ratio, None, ("harness-trusted",),
-        cases, (), "+a", "git restore --source=0123456789ab -- kernel.py", "",
+        cases, (CHANGE,) if ratio else (), "+a", "git restore --source=0123456789ab -- kernel.py", "",
     )  # fmt: skip
 
 
@@ -83,6 +96,11 @@ def test_one_iteration_says_what_why_figures_and_how_to_bring_it_back() -> None:
         texts[2] == "1.000000 ms, 3.58× (3.50 to 3.66) the speed of the version before, 3.58× (3.50 to 3.66) the "
         "baseline's"
     )
+    assert texts[3:5] == [
+        "N=4: waits for loads",
+        "scale: 40 registers -> 32 registers, 0 B of stack, 0 B of shared memory -> 1024 B of shared memory, "
+        "48 of 64 warps an SM, limited by registers -> limited by threads",
+    ]
     assert texts[-2:] == [
         "what it changed: tilewright diff 1", "bring it back: git restore --source=0123456789ab -- kernel.py",
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.evaluation.results import KernelUse
 from tilewright.ledger import JournalAltered
 from tilewright.roofline.bounds import bounded_by
 from tilewright.session.checkout import Checkout
@@ -78,16 +79,23 @@ def iteration_lines(row: Iteration, session: Session) -> Iterator[str | Table]:
                 bounded_by(case.bound, case.percent),
             )
         yield table
+        yield from (f"{case.label}: {case.note}" for case in row.cases if case.note)
     for change in row.kernels:
-        uses = [use for use in (change.before, change.after) if use is not None]
-        for what, name in (("registers", "registers"), ("stack_bytes", "B of stack"), ("warps_per_sm", "warps a SM")):
-            values = dict.fromkeys(str(getattr(use, what)) for use in uses)
-            if len(values) > 1:
-                yield f"{change.name}: {' -> '.join(values)} {name}"
+        sides = [_occupied(use) for use in (change.before, change.after) if use is not None]
+        figures = (" -> ".join(dict.fromkeys(values)) for values in zip(*sides, strict=True))
+        yield f"{change.name}: {', '.join(filter(None, figures))}"
     if row.diff:
         yield f"what it changed: tilewright diff {row.number}"
     if row.restore:
         yield f"bring it back: {row.restore}"
+
+
+def _occupied(use: KernelUse) -> list[str]:
+    """What a kernel occupies: a text for each figure, empty where it is not known."""
+    warps = "" if use.warps_per_sm is None else f"{use.warps_per_sm} of {use.max_warps_per_sm} warps an SM"
+    limit = f"limited by {use.limited_by}" if use.limited_by else ""
+    sizes = (f"{use.registers} registers", f"{use.stack_bytes} B of stack", f"{use.shared_bytes} B of shared memory")
+    return [*sizes, warps, limit]
 
 
 @dataclass(frozen=True)
