@@ -56,6 +56,8 @@ class Client:
     skills: str = ""
     """Where it looks for skills, if that is not where `tilewright skills install` puts them."""
     note: str = ""
+    trust: str = ""
+    """How its user trusts a folder, where it reads the configuration of trusted ones alone."""
 
 
 def server_command() -> list[str]:
@@ -102,15 +104,16 @@ def write(changed: dict[Path, tuple[str, str]]) -> None:
             write_atomically(path, after)
 
 
-def what_next(client: Client) -> str:
-    """What to do with the files that were written, and in the client."""
+def what_next(client: Client, task: str) -> str:
+    """What to do with the files that were written, and in the client, for the task in the folder `task`."""
     into = f" --to {client.skills}" if client.skills else ""
     return (
         f"{client.path} holds a path of this machine, {server_command()[0]}: leave it out of commits, as by a line in "
         ".git/info/exclude\n"
         f"The server offers its skills over MCP. Where {client.title} does not list them, copy them: tilewright skills "
         f"install{into}\n"
-        f"Next: open {client.title} in this folder, and say: Make the kernel in <task folder> faster with Tilewright."
+        f"Next: open {client.title} in this folder{client.trust and f', {client.trust}'}, and say: Make the kernel in "
+        f"{task} faster with Tilewright."
     )
 
 
@@ -182,7 +185,8 @@ CLIENTS = (
         lambda command: {"mcp_servers": {NAME: _stdio(command, tool_timeout_sec=TIMEOUT_S, env_vars=[*VARIABLES])}},
         ".codex/config.toml",
         lambda _: {"mcp_servers": {NAME: {"default_tools_approval_mode": "approve"}}},
-        note=" (Codex reads it in a trusted project)",
+        trust="trust the project when it asks (in ~/.codex/config.toml: trust_level = \"trusted\" under "
+        "[projects.\"PATH\"]; Codex reads no configuration of other projects)",
     ),
     Client(
         "cursor", "Cursor", "cursor-agent",
@@ -201,6 +205,7 @@ CLIENTS = (
         },
         ".gemini/settings.json",
         lambda _: {"mcpServers": {NAME: {"trust": True}}},
+        trust="trust the folder when it asks, or by /permissions (Gemini CLI reads no settings of other folders)",
     ),
     Client(
         "opencode", "opencode", "opencode",

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.conftest import commit_all
 from tilewright import clients
 from tilewright.clients import CLIENTS, NAME, VARIABLES, Client, server_command, settings, texts, write
 from tilewright.errors import UsageError
@@ -231,7 +232,14 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     assert f".mcp.json holds a path of this machine, {server_command()[0]}: leave it out of commits" in refused.output
     assert "tilewright skills install --to .claude/skills" in refused.output
     assert "say: Make the kernel in <task folder> faster with Tilewright." in refused.output
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "task.toml").write_text("")
+    commit_all(tmp_path)
+    gemini = " ".join(setup("--client", "gemini", "--allow-tools").output.split())
+    assert "trust the folder when it asks, or by /permissions" in gemini
+    assert "say: Make the kernel in perf faster with Tilewright." in gemini
     codex = json.loads(setup("--client", "codex", "--allow-tools", "--json").stdout)
+    assert 'trust_level = "trusted"' in codex["next"]
     assert codex["summary"].startswith(".codex/config.toml was written: the server")
     assert "tilewright skills install\n" in codex["next"]
     assert codex["files"] == [{"path": ".codex/config.toml", "written": True, "text": ""}], "it may hold a token"

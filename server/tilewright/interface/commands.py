@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.configuration import configuration_of
+from tilewright.errors import UsageError
 from tilewright.files import is_folder, write_atomically
 from tilewright.interface.programs import program_app
 from tilewright.interface.sessioncommands import add_session_commands
@@ -31,6 +33,7 @@ from tilewright.interface.terminal import (
     print_progress,
 )
 from tilewright.interface.toolcommands import Group, add_tools
+from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
 from tilewright.skillpack import install
 from tilewright.task import case_label
@@ -165,7 +168,7 @@ def setup(
         str, typer.Option(help="claude-code, codex, cursor, gemini or opencode; default: the one that is installed")
     ] = "",
     allow_tools: Annotated[
-        bool | None, typer.Option(help="let the client run the tools without a question; default: ask")
+        bool | None, typer.Option(help="let the client run the tools without a question; without either you are asked")
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="print what the files need, and write nothing")] = False,
     root: Root = HERE,
@@ -202,7 +205,10 @@ def setup(
         files.append({"path": str(path.relative_to(root)), "written": state == "was written", "text": text})
     if not allow_tools:
         lines.append(f"{chosen.title} will ask before each call; --allow-tools changes that")
-    then = [] if show else [clients.what_next(chosen)]
+    tasks: list[Any] = []
+    with suppress(UsageError):  # no repository yet
+        tasks = Repository(root).folders_with("task.toml")
+    then = [] if show else [clients.what_next(chosen, str(tasks[0]) if len(tasks) == 1 else "<task folder>")]
     print_answer(as_json, [*lines, *then], "; ".join(summaries), client=chosen.name, files=files, next="".join(then))
 
 
