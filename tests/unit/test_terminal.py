@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from tests.commandline import tilewright
 from tests.conftest import commit_all
 from tilewright.interface.terminal import HERE, in_commands, place_of, print_progress
+from tilewright.interface.toolcommands import BROKEN_OFF, add_tool
 from tilewright.tools.lines import LINE, fields
+from tilewright.tools.tool import Effect, Params, Tool
 from tilewright.wire.record import Record
 
 
@@ -90,3 +96,15 @@ def test_the_repository_is_that_of_the_task(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_person_is_told_commands_and_not_tools(tools: str, commands: str) -> None:
     assert in_commands(tools) == commands
+
+
+def test_a_call_that_its_user_breaks_off_says_how_to_go_on(tmp_path: Path) -> None:
+    async def work(*_: Any) -> Reply:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(600)
+        return Reply()
+
+    app = typer.Typer()
+    add_tool(app, "wait", Tool("wait", "Wait", Effect.READS, Params, Reply, work))
+    done = CliRunner().invoke(app, ["--root", str(tmp_path)])
+    assert (done.exit_code, " ".join(done.stderr.split())) == (130, BROKEN_OFF)

@@ -17,6 +17,7 @@ from tilewright.interface.terminal import (
     command_of,
     console,
     done,
+    errors,
     in_commands,
     place_of,
     print_json,
@@ -27,6 +28,11 @@ from tilewright.tools import table
 from tilewright.tools.lines import fields
 from tilewright.tools.tool import Tool
 from tilewright.tools.workspace import call
+
+BROKEN_OFF = (
+    "broken off: nothing runs on, and your edit and the log stay. The same command again goes on, and `tilewright "
+    "session status` says where the session stands"
+)
 
 
 class Group(Listing):
@@ -47,7 +53,11 @@ def add_tools(app: typer.Typer, **groups: typer.Typer) -> None:
     """Make each tool a command of `app`, or of one of its groups."""
     for tool in table().values():
         group, _, command = command_of(tool).rpartition(" ")
-        (groups[group] if group else app).command(command, help=tool.description)(_command(tool))
+        add_tool(groups[group] if group else app, command, tool)
+
+
+def add_tool(app: typer.Typer, name: str, tool: Tool[Any, Any]) -> None:
+    app.command(name, help=tool.description)(_command(tool))
 
 
 def _command(tool: Tool[Any, Any]) -> Any:
@@ -55,7 +65,11 @@ def _command(tool: Tool[Any, Any]) -> Any:
         given = {name: value for name, value in values.items() if value not in (None, "", [])}
         if "task" in given:
             root, given["task"] = place_of(root, given["task"])
-        report = done(lambda: call(tool, root, given, print_progress))
+        try:
+            report = done(lambda: call(tool, root, given, print_progress))
+        except KeyboardInterrupt:
+            errors.print(BROKEN_OFF)
+            raise typer.Exit(130) from None
         if as_json:
             print_json(report)
         else:
