@@ -117,7 +117,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     assert "ended after 3 rows" in ended
     (listed,) = json.loads(done("session", "list", "--json"))
     assert (listed["iterations"], listed["kept"], listed["current"]) == (2, 1, True)
-    assert re.search(r"\* +scale-.* 1 of 2 .* ended: ended by the user", done("session", "list"))
+    assert re.search(r"\* +scale-.* 1 of 2 .* ended: by the user", done("session", "list"))
     assert {line["mark"] for line in json.loads(done("verify", "--json"))} <= {"ok", "warn"}
     for command in (["check", "task"], ["report"]):
         assert json.loads(tilewright(*command, "--json", cwd=root).stdout)
@@ -139,8 +139,8 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     play(root, begin)
     (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
     ended = tilewright("session", "end", "--reason", "enough", cwd=root)
-    assert "ended after 1 row: ended by the user: enough" in ended.stdout
-    assert "ended by the user: enough. scale" in tilewright("session", "status", cwd=root).stdout
+    assert "ended after 1 row: by the user: enough" in ended.stdout
+    assert "ended: by the user: enough. scale" in tilewright("session", "status", cwd=root).stdout
     again = tilewright("session", "end", cwd=root)
     assert (again.returncode, "nothing to do: the session has ended" in again.stdout) == (0, True)
     for said in (ended.stdout, tilewright("session", "status", cwd=root).stdout, again.stdout):

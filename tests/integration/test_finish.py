@@ -105,7 +105,7 @@ def test_edits_that_the_session_began_with_have_their_own_commit(make_task: Call
 
 def test_a_session_that_ended_is_taken_up_again(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        said = await loop.end("ended by the user", quiet)
+        said = await loop.end("by the user", quiet)
         assert "kept 1 of 2: large tiles (iteration 2)" in said
         assert "gain: ~" in said
         assert f"branch: {state_of(root).started.branch}" in said
@@ -127,7 +127,7 @@ def test_a_session_that_ended_is_taken_up_again(root: Path) -> None:
         loop.revert()
         row = await loop.append_result("a comment", quiet)
         assert row.advice.action == "continue"
-        await loop.end("ended by the user", quiet)
+        await loop.end("by the user", quiet)
 
     play(root, scene)
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []

@@ -58,7 +58,7 @@ def test_a_triton_kernels_check_names_what_the_interpreter_cannot_show(
     assert [note[: len(word)] for note, word in zip(found.notes, words, strict=True)] == words
     classes, sizes, races = found.unseen
     assert " of 8 classes of values on N=512 dtype=float32 (" in classes
-    assert sizes.startswith("sizes above N=") and sizes.endswith("none ran up to N=1048576 dtype=float32")
+    assert sizes.startswith("sizes larger than N=") and sizes.endswith(", up to the task's N=1048576 dtype=float32")
     assert races.startswith("races: ")
 
 
@@ -114,7 +114,7 @@ def test_check_says_which_values_and_sizes_it_did_not_look_at(make_task: Callabl
     large = SCALE_TOML.replace("1048576", str(2**31))
     said = checked(make_task(toml=large, kernel=SCALE_KERNEL.replace("values * factor", "values * 0.0")))
     assert said.startswith("nothing found; not looked at: values: run_correctness compares them with the reference; ")
-    assert said.endswith(f"none ran up to N={2**31} dtype=float32, where a 32-bit index may wrap")
+    assert said.endswith(f", up to the task's N={2**31} dtype=float32, where a 32-bit index may wrap")
 
 
 def test_neither_an_order_that_the_task_allows_nor_sizes_that_it_lacks_are_named(

@@ -121,7 +121,7 @@ def _classes(code: TaskCode, checks: Sequence[CaseCheck]) -> str:
 
 
 def _sizes(code: TaskCode, ran: Sequence[Case]) -> str:
-    """Sizes of the task above all that ran here."""
+    """Sizes of the task that are larger than all that ran here."""
     largest = max((entry.case for entry in code.task.file.cases), key=volume)
     here = max(ran, key=volume)
     if volume(largest) <= volume(here):
@@ -130,7 +130,7 @@ def _sizes(code: TaskCode, ran: Sequence[Case]) -> str:
     with contextlib.suppress(TaskError):
         if code.work(largest).bytes >= WRAPS_BYTES:
             wraps = ", where a 32-bit index may wrap"
-    return f"sizes above {case_label(here)}: none ran up to {case_label(largest)}{wraps}"
+    return f"sizes larger than {case_label(here)}, up to the task's {case_label(largest)}{wraps}"
 
 
 def _few(places: list[str]) -> str:

@@ -214,7 +214,7 @@ def end(
     as_json: Json = False,
 ) -> None:
     """End the current session; its branch, journal and table stay."""
-    why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
+    why = f"by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
         text: str = await loop.end(why, print_progress, compare)

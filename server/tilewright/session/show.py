@@ -78,8 +78,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     if state.phase is Phase.ENDED:
         open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
         reason = state.ended.reason if state.ended is not None else ""
-        ended = reason if reason.startswith("ended ") else f"ended: {reason}"
-        summary = whole.beside(state, f"{ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}")
+        summary = whole.beside(state, f"ended: {reason}. {where}{f': {so_far}' if state.rows else ''}{open_end}")
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"

@@ -166,7 +166,7 @@ class State:
         notes += attempt.measured.result.unjudged if attempt.measured is not None else []
         in_vain = attempt.in_vain + (attempt.running is not None)
         if in_vain:
-            notes.append(f"{in_vain} of its runs ended without a result")
+            notes.append(f"runs broken off or void: {in_vain}")
         self.remarks[row.iteration] = notes
         attempt.row = row
         self.rows.append(row)
