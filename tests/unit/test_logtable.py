@@ -10,6 +10,7 @@ from rich.console import Console
 from tilewright.evaluation.results import KernelUse
 from tilewright.interface.logtable import WHY_LIMIT, ListedSession, iteration_lines, log_table, sessions_table
 from tilewright.policy import Ratio, Reason
+from tilewright.session.report import markdown
 from tilewright.session.report.data import CaseFigures, Iteration, KernelChange, Outcome, Session
 
 GAIN = Ratio(speedup=3.58, low=3.5, high=3.66)
@@ -85,6 +86,10 @@ def test_no_session_has_its_name_cut(width: int) -> None:
 def test_colours_are_left_out_where_they_are_not_wanted() -> None:
     assert "\x1b[" in "".join(printed(log_table(SESSION, 80), 80, colour=True))
     assert "\x1b[" not in "".join(printed(log_table(SESSION, 80), 80))
+
+
+def test_one_keep_is_no_product() -> None:
+    assert "3.58× (3.50 to 3.66) as fast; 1 keep; " in markdown.headline(SESSION)
 
 
 def test_one_iteration_says_what_why_figures_and_how_to_bring_it_back() -> None:

@@ -42,7 +42,8 @@ def headline(session: Session) -> str:
     where = f"{session.level or 'level unknown,'} on {code(session.device)}"
     if not session.gained:
         return f"{code(session.task)}: nothing was kept; {where}"
-    how = "last program against first" if session.direct else f"product of {session.count(Outcome.KEPT)} keeps"
+    keeps = session.count(Outcome.KEPT)
+    how = "last program against first" if session.direct else f"product of {keeps} keeps" if keeps > 1 else "1 keep"
     mark = "~" if session.modelled else ""
     return f"{code(session.task)} is {times(session.speedup, mark)} as fast; {how}; {where}"
 
