@@ -36,7 +36,7 @@ BROKEN_OFF = (
 
 
 class Group(Listing):
-    """Commands that are found by their tool's name, too: answers name the tool that comes next."""
+    """Commands that are found by their tool's name, too: the pages for agents name tools."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
         tool = table().get(name.replace("-", "_"))
