@@ -66,7 +66,7 @@ class Repository:
             self._repo = git.Repo(root, search_parent_directories=True)
         except (git.InvalidGitRepositoryError, git.NoSuchPathError):
             raise RepositoryError(
-                f"{root} is not in a git repository: run the command in your repository, or give --root"
+                f"{root.resolve()} is not in a git repository: run the command in your repository, or give --root"
             ) from None
         if self._repo.bare or self._repo.working_tree_dir is None:
             raise RepositoryError(f"{root} is a bare repository; use a clone with a working tree")
