@@ -60,8 +60,8 @@ def propose(
     module, _, function = entry.partition(":")
     source = next((one for one in sources.values() if one.module == module), None)
     if source is None:
-        if path := sources.get(module):
-            raise UsageError(f"{module} is a file: write {path.module}:{function}")
+        if source := sources.get(module):
+            raise UsageError(f"{module} is a file: write {source.module}:{function}")
         raise UsageError(
             f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu, and commit it "
             "first if it is new"
