@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -16,10 +16,10 @@ from tilewright.evaluation.results import Status
 from tilewright.policy import Advice
 from tilewright.rules import Rules
 from tilewright.session import rows
-from tilewright.session.beginning import task_path
+from tilewright.session.beginning import check_tree, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.task import Backend
+from tilewright.task import Backend, load_task
 
 RENAMED_KERNEL = SCALE_KERNEL.replace("values", "elements")
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
@@ -70,6 +70,9 @@ def test_a_path_that_misses_the_only_task_is_told_the_right_one(make_task: Calla
     ):
         with pytest.raises(UsageError, match=rf"; did you mean {meant}\?$"):
             task_path(Checkout(root / folder), path)
+    place = PurePosixPath("perf/scale")
+    with pytest.raises(UsageError, match=r"^not committed: \S+, \S+, \S+; run `git add perf/scale` and"):
+        check_tree(Checkout(root).repository, load_task(root / place), place, include_dirty=False)
     shutil.copytree(root / "perf" / "scale", root / "perf" / "other")
     with pytest.raises(UsageError, match=r"no task\.toml is in perf or in a folder above it: `tilewright init`"):
         task_path(Checkout(root), "perf")
