@@ -24,7 +24,7 @@ rules = { session_error = 0.2, regression = 0.4, max_iterations = 3 }
 
 def test_a_session_begins_with_the_defaults_of_the_file(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    assert "start_session needs task: " in tilewright("session", "start", cwd=root).stderr
+    assert "`tilewright session start` needs task: " in tilewright("session", "start", cwd=root).stderr
     (root / "pyproject.toml").write_text(FILE)
     assert tilewright("check", cwd=root).stdout.startswith("nothing found")
     started = tilewright("session", "start", "--rules", "regression=0.005", "--json", cwd=root / "task")

@@ -109,8 +109,8 @@ def test_the_sandbox_is_excluded_once_and_never_shows(repository: Repository) ->
     assert (repository.git_dir / "info" / "exclude").read_text().count("/sandbox/") == 1
 
 
-def test_what_is_no_repository_is_told_how_to_become_one(tmp_path: Path) -> None:
-    with pytest.raises(RepositoryError, match="git init"):
+def test_what_is_no_repository_is_told_where_commands_run(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryError, match="run the command in your repository"):
         Repository(tmp_path)
     git(tmp_path, "init", "-q")
     with pytest.raises(RepositoryError, match="no commit yet"):

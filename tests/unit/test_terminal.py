@@ -106,5 +106,9 @@ def test_a_call_that_its_user_breaks_off_says_how_to_go_on(tmp_path: Path) -> No
 
     app = typer.Typer()
     add_tool(app, "wait", Tool("wait", "Wait", Effect.READS, Params, Reply, work))
-    done = CliRunner().invoke(app, ["--root", str(tmp_path)])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
+    try:
+        done = CliRunner().invoke(app, ["--root", str(tmp_path)])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (done.exit_code, " ".join(done.stderr.split())) == (130, BROKEN_OFF)

@@ -21,12 +21,14 @@ from tilewright.evaluation.caches import compiler_variables
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits, overuse
 from tilewright.isolation.process import worker_environment
-from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, kill_group, prctl
+from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, group_of, kill_group, prctl
 
 STDOUT_LIMIT = 16 * 2**20
 STDERR_TAIL = 16 * 1024
 WATCH_S = 1.0
 """Between two looks at what a run uses."""
+GONE_S = 5.0
+"""Within which what was killed is gone."""
 _PROGRAMS = {"python": [], "python3": [], "pytest": ["-m", "pytest"], "py.test": ["-m", "pytest"]}
 
 
@@ -99,8 +101,7 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
             ended, timed_out = _wait(process, place.scratch, started + timeout_s)
             seconds = time.monotonic() - started
         finally:
-            kill_group(process.pid)
-            process.wait()
+            _end(process)
             if held is not None:
                 os.close(held)
         status = process.returncode if not ended else None
@@ -118,6 +119,15 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
             stderr=_text(complained, max(complained.seek(0, os.SEEK_END) - STDERR_TAIL, 0), STDERR_TAIL),
             seconds=seconds,
         )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all that it started, and see that they are gone."""
+    kill_group(process.pid)
+    process.wait()
+    until = time.monotonic() + GONE_S
+    while group_of(process.pid) and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _text(file: IO[bytes], start: int, limit: int) -> str:
