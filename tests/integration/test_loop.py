@@ -222,7 +222,9 @@ def test_a_session_is_carried_to_another_clone_by_tar_and_git(make_task: Callabl
 
     play(root, first)
     said = export_session(Checkout(root), archive)
-    for command in re.findall("`(.*?)`", said):
+    *carried, check, again = re.findall("`(.*?)`", said)
+    assert (check, again) == ("tilewright verify", "tilewright rerun 1")
+    for command in carried:
         subprocess.run(shlex.split(command.replace(archive.name, str(archive))), cwd=clone, check=True)
     state = Checkout(clone).peek()
     assert state is not None
