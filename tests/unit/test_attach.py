@@ -12,7 +12,6 @@ import pytest
 from tests.unit.test_figures import GYM, junit
 from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
-from tilewright.attach.probe import _named
 from tilewright.attach.reading import fitting, quoted
 from tilewright.attach.repository import Wishes, _choice, _need_passed
 from tilewright.attach.trial import Tried
@@ -46,6 +45,7 @@ def test_kernels_are_found_with_what_exercises_them() -> None:
     found = {one.kernel.path: one for one in exercises(read_sources(files()))}
     assert sorted(found) == ["lib/ops/gelu.py", "lib/ops/rms_norm.py"]
     gelu, norm = found["lib/ops/gelu.py"], found["lib/ops/rms_norm.py"]
+    assert gelu.kernel.has_kernel
     assert gelu.kernel.module == "lib.ops.gelu"
     assert [one.path for one in gelu.tests] == ["tests/test_gelu.py"]
     assert [one.path for one in gelu.benches] == ["benchmarks/bench_gelu.py"]
@@ -171,7 +171,7 @@ def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
     assert fitting(runs, COMMAND, []) is None, "the rate before it would name the case"
 
 
-def test_a_call_is_noted_by_what_can_be_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import inspect
 
     import torch
@@ -187,16 +187,10 @@ def test_a_call_is_noted_by_what_can_be_drawn_anew(monkeypatch: pytest.MonkeyPat
         capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5})
     capture.note(signature, ([1, 2],), {})
     capture.note(signature, (), {"unknown": 1})
-    assert list(noted.values()) == [
-        {"tensors": {"x": {"shape": [2, 3], "dtype": "float16"}}, "values": {"eps": 0.5}, "others": {}},
-        {"tensors": {}, "values": {}, "others": {"x": "list"}},
-    ]
-
-
-def test_dimensions_of_equal_size_in_different_tensors_are_one() -> None:
-    assert _named({"x": [4096, 8192], "weight": [8192]}) == ({"x": ["M", "N"], "weight": ["N"]}, {"N": 8192, "M": 4096})
-    assert _named({"a": [64, 64], "b": [64]}) == ({"a": ["M", "N"], "b": ["N"]}, {"N": 64, "M": 64})
-    assert _named({"a": [2, 3], "b": [3, 5]}) == ({"a": ["M", "N"], "b": ["N", "K"]}, {"N": 3, "M": 2, "K": 5})
+    tensor, listed = noted.values()
+    assert (tensor["tensors"]["x"]["shape"], tensor["tensors"]["x"]["dtype"]) == ([2, 3], "float16")
+    assert (tensor["values"], tensor["others"], listed["others"]) == ({"eps": 0.5}, {}, {"x": "list"})
+    assert "test_a_call_is_noted_once" in tensor["test"]
 
 
 def test_a_frozen_copy_imports_by_full_names() -> None:
@@ -209,11 +203,12 @@ def test_a_frozen_copy_imports_by_full_names() -> None:
 
 def test_a_shape_may_be_written_as_a_list_and_several_at_once() -> None:
     for text in ("4096x8192", "4096,8192", "[4096, 8192]", "(4096, 8192)", "4096 8192", "4096*8192", "(4096, 8192,)"):
-        assert shapes_of([text]) == {"": [4096, 8192]}, text
+        assert shapes_of([text])[0] == {"": [4096, 8192]}, text
     both = {"x": [4096, 8192], "weight": [8192]}
     for texts in (["x=4096x8192", "weight=8192"], ["x=[4096, 8192], weight=[8192]"], ["x=4096x8192 weight=8192"]):
-        assert shapes_of(texts) == both, texts
-    assert shapes_of(["größe=3"]) == {"größe": [3]}
+        assert shapes_of(texts) == (both, {}), texts
+    assert shapes_of(["größe=3"])[0] == {"größe": [3]}
+    assert shapes_of(["i=3:int64"]) == ({"i": [3]}, {"i": "int64"})
     for wrong in ("4096x", "x=", "0x3", "a-b=3", "3.5", "[[4096, 8192], [8192]]", "[3", "3]", "", "x=3=4"):
         with pytest.raises(UsageError, match="a shape is written 4096x8192"):
             shapes_of([wrong])
@@ -226,45 +221,3 @@ def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
     assert quoted(r"it's \d") == r"'''it's \d'''"
     assert quoted(r"\d'") == '"' + r"\\d'" + '"'
     assert quoted(["a", "b"]) == '["a", "b"]'
-
-
-LAUNCHES = """
-import cuda.tile as ct
-import triton
-
-def helper_on_the_device(x): return x
-
-@ct.kernel
-def kernel(x): helper_on_the_device(x)
-
-def body(x): ...
-made = triton.jit(body)
-
-def outer(x):
-    def grid_fn(meta): return (1,)
-    ct.launch(0, grid_fn({}), kernel, (x,))
-
-class Layer:
-    def forward(self, x): outer(x)
-
-class Function:
-    @staticmethod
-    def apply(x): _private(x)
-
-def _private(x): kernel(x)
-def through_a_class(x): return Function.apply(x)
-shortcut = lambda x: outer(x)
-async def later(x): outer(x)
-if True:
-    def conditional(x): made[(1,)](x)
-def factory(x):
-    @ct.kernel
-    def inner(y): ...
-    ct.launch(0, 1, inner, (x,))
-def unrelated(x): return x
-"""
-
-
-def test_only_a_modules_own_functions_that_launch_kernels_are_proposed() -> None:
-    source = read_sources({"pkg/__init__.py": b"", "pkg/ops.py": LAUNCHES.encode()})["pkg/ops.py"]
-    assert source.entries == ("outer", "through_a_class", "factory", "conditional")

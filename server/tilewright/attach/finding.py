@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from tilewright.attach.following import defined_in, frontend_of, imports_of
 from tilewright.repository import Files
 
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
+_KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit)\b", re.MULTILINE)
+"""What marks a kernel, as it is usually written."""
 _PERF_FUNCTION = re.compile(r"perf|bench", re.IGNORECASE)
 
 
@@ -23,9 +24,7 @@ class Source:
     path: str
     module: str
     functions: tuple[str, ...]
-    kernels: tuple[str, ...]
-    entries: tuple[str, ...]
-    """Public functions of the module itself that launch its kernels, themselves or through others."""
+    has_kernel: bool
     imports: frozenset[str]
     words: frozenset[str] = field(repr=False)
 
@@ -72,7 +71,7 @@ def read_sources(files: Files) -> dict[str, Source]:
                 tree = ast.parse(content)
             except (SyntaxError, ValueError):
                 continue
-            found[path] = _source(path, tree, roots)
+            found[path] = _source(path, content, tree, roots)
     return found
 
 
@@ -85,7 +84,7 @@ def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
     }
     found = []
     for kernel in sources.values():
-        wanted = kernel.path == named if named else bool(kernel.kernels) and not (kernel.is_test or kernel.is_bench)
+        wanted = kernel.path == named if named else kernel.has_kernel and not (kernel.is_test or kernel.is_bench)
         if not wanted:
             continue
         users = [sources[path] for path, modules in reached.items() if kernel.module in modules]
@@ -97,16 +96,13 @@ def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
     return found
 
 
-def _source(path: str, tree: ast.Module, roots: list[str]) -> Source:
-    functions, kernels, imports, words = [], [], set(), set()
+def _source(path: str, content: bytes, tree: ast.Module, roots: list[str]) -> Source:
+    functions, imports, words = [], set(), set()
     module = _module(path, roots)
     package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
-    imported = dict(imports_of(tree, module, path))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append(node.name)
-            if any(frontend_of(mark, imported) for mark in node.decorator_list):
-                kernels.append(node.name)
         elif isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -117,53 +113,8 @@ def _source(path: str, tree: ast.Module, roots: list[str]) -> Source:
             words.add(node.id)
         elif isinstance(node, ast.Attribute):
             words.add(node.attr)
-    entries = _entries(tree, set(kernels), imported)
-    return Source(path, module, tuple(functions), tuple(kernels), entries, frozenset(imports), frozenset(words))
-
-
-def _entries(tree: ast.Module, kernels: set[str], imported: Mapping[str, str]) -> tuple[str, ...]:
-    """The public functions at a module's top level from which a kernel is reached, but for what kernels call."""
-    defined = defined_in(tree)
-    uses = {
-        name: {node.id for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Name)}
-        for name, statements in defined.items()
-    }
-    makers = {
-        name
-        for name, statements in defined.items()
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and frontend_of(node.func, imported)
-    }
-    holders = {
-        name
-        for name, statements in defined.items()
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.FunctionDef) and node.name in kernels and node is not statement
-    }
-    device = _closure(kernels | {name for maker in makers for name in uses[maker]}, uses) - makers
-    sources = (kernels & defined.keys()) | makers | holders
-    return tuple(
-        name
-        for name, statements in defined.items()
-        if isinstance(statements[-1], ast.FunctionDef)
-        and not name.startswith("_")
-        and name not in device
-        and (name in holders or _closure(uses[name], uses) & sources)
-    )
-
-
-def _closure(names: set[str], uses: Mapping[str, set[str]]) -> set[str]:
-    """The module's names among `names`, and all that their definitions use in turn."""
-    found: set[str] = set()
-    queue = [*names]
-    while queue:
-        name = queue.pop()
-        if name in uses and name not in found:
-            found.add(name)
-            queue += uses[name]
-    return found
+    has_kernel = bool(_KERNEL.search(content.decode("utf-8", "replace")))
+    return Source(path, module, tuple(functions), has_kernel, frozenset(imports), frozenset(words))
 
 
 def _reached(source: Source, by_module: Mapping[str, Source]) -> set[str]:
@@ -214,3 +165,18 @@ def _module(path: str, roots: list[str]) -> str:
     inside = next((root for root in [*roots, "src"] if root != "." and path.startswith(f"{root}/")), "")
     relative = path.removeprefix(f"{inside}/") if inside else path
     return relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def module_at(path: str, files: Files) -> tuple[str, str]:
+    """A file's dotted name, and the folder from which it is imported so."""
+    root = _import_root(path, files) or PurePosixPath(path).parent.as_posix()
+    inside = path.removeprefix(f"{root}/") if root != "." else path
+    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", "."), root
+
+
+def module_path(module: str, files: Files) -> str | None:
+    """The committed file that a module is, the one nearest to the repository's root."""
+    stem = module.replace(".", "/")
+    ends = (f"{stem}.py", f"{stem}/__init__.py")
+    fitting = [path for path in files if any(f"/{path}".endswith(f"/{end}") for end in ends)]
+    return min(fitting, key=lambda path: (path.count("/"), path), default=None)

@@ -1,28 +1,28 @@
-"""A native task around one function: a frozen copy in float64 is the reference, the signature gives the inputs."""
+"""A native task around one function: a frozen copy in float64 is the reference; a call gives the inputs."""
 
 from __future__ import annotations
 
 import ast
 import json
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
-from tilewright.attach.finding import Source, read_sources
-from tilewright.attach.following import kernels_of
-from tilewright.attach.limits import LIMIT_S, confirmed, probed, tried_out
+from tilewright.attach.finding import module_at, module_path
+from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, inputs_of
 from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
+from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import Trial
+from tilewright.attach.trials import LIMIT_S, need_passing, tried_out
 from tilewright.attach.writing import frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
+from tilewright.harness.outcomes import Outcome
 from tilewright.repository import Files
-from tilewright.task import parse_task
+from tilewright.session.runs import backend_here
+from tilewright.task import Backend, parse_task
 
-LISTED = 12
-CASES = 4
-"""Taken at most from the tests' calls, the largest first."""
 DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -36,115 +36,144 @@ DTYPES = {
 }
 DRAWN = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 """What normal numbers are rounded to, and a float64 reference can judge."""
+OTHERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+UNKNOWN = "its values are not known; draw them from generator"
 
 
-def propose(
-    root: Path,
-    entry: str,
-    shapes: list[str],
-    dtype: str,
-    arguments: list[str],
-    reference: str,
-    name: str,
-    test: str,
-    tell: Callable[[str], None],
-) -> tuple[Proposal, dict[str, str]]:
-    """A native task for `entry`, written module:function, and the other files of its folder by name.
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for. `shapes` are written 4096x8192 for all tensors, or x=4096x8192, or labels=4096:int64;
+    `arguments` eps=1e-6; `ranges` N=64..128:32. With `test`, a file of tests, shapes, dtypes and arguments are those of
+    the calls that its tests make."""
 
-    `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. With `test`, a file of tests,
-    both and the dtype are taken from the calls that its tests make. Raises `UsageError`.
-    """
-    need_name(name)
+    entry: str
+    shapes: list[str] = field(default_factory=list)
+    dtype: str = "bfloat16"
+    arguments: list[str] = field(default_factory=list)
+    reference: str = ""
+    name: str = ""
+    test: str = ""
+    ranges: list[str] = field(default_factory=list)
+
+
+def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
+    """A native task for a function, written module:function or file.py:function. Raises `UsageError`."""
+    need_name(wishes.name)
     repository, files = committed(root)
-    sources = read_sources(files)
-    module, _, function = entry.partition(":")
-    source = next((one for one in sources.values() if one.module == module), None)
-    if source is None:
-        if source := sources.get(module):
-            raise UsageError(f"{module} is a file: write {source.module}:{function}")
-        raise UsageError(
-            f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu, and commit it "
-            "first if it is new"
-        )
-    if not all(part.isidentifier() for part in function.split(".")) or "." in function:
-        raise UsageError(f"{entry}: a function is written module:function{_one_of(source)}")
-    if function in source.kernels:
-        raise UsageError(f"{entry} is a kernel: name the function that launches it{_one_of(source)}")
-    given = reference.partition(":")[0]
-    if reference and not any(one.module == given for one in sources.values()):
-        raise UsageError(
-            f"--reference {reference}: no committed Python file is module {given}; write it as it is imported, and "
-            "commit it first if it is new"
-        )
-    import_root = source.path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
-    import_root = import_root.strip("/") or "."
-    dtype = DTYPES.get(dtype, dtype)
-    if dtype not in DRAWN:
-        raise UsageError(f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*DRAWN, *DTYPES}))}")
-    called_with = dict(map(_argument, arguments))
+    path, entry, import_root = _resolved(files, wishes.entry)
+    function = entry.partition(":")[2]
+    reference = _resolved(files, wishes.reference)[1] if wishes.reference else ""
+    shapes, dtypes = shapes_of(wishes.shapes)
     request: dict[str, Any] = {
-        "entry": entry,
-        "reference": reference,
-        "shapes": shapes_of(shapes),
-        "arguments": called_with,
-    }
+        "entry": entry, "reference": reference, "shapes": shapes, "dtype": _dtype(wishes.dtype), "dtypes": {},
+        "arguments": dict(map(_argument, wishes.arguments)), "locate": False,
+    }  # fmt: skip
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
-        made = _made_of(trial, entry, source, sources, files, import_root)
-        for path in made.editable:
-            need_own(repository, path, entry)
-        if made.entry != entry:
-            tell(f"{entry} is {made.entry}, which the task names")
-            entry = request["entry"] = made.entry
-        if made.frontend != "torch" and not reference:
-            raise UsageError(
-                f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
-                "function in plain torch with --reference module:function"
-            )
-        if test:
-            tell(f"running {test} to see what it calls {function} with")
-            calls = _calls(trial, entry, test, import_root)
-            called_with, dtype = calls[0].values, calls[0].dtype
-            request |= {"shapes": calls[0].shapes, "arguments": called_with}
-        tell(f"trying {entry} on the CPU, in float64")
-        found = probed(trial, request, import_root)
-    name = name or named_after(function)
-    frozen_from = _source_at(found["reference_path"], sources)
-    if frozen_from is None:
-        raise UsageError(f"{reference or entry} is defined in {found['reference_path']}, which is no committed file")
-    if reference and frozen_from.path in made.editable:
-        tell(f"{frozen_from.path} holds the reference as well: it is copied, and what it imports has to stay as it is")
-    frozen = (reference or entry).partition(":")[2]
-    beside = {
-        "task.py": task_py(frozen, found["shapes"], called_with),
-        "frozen.py": frozen_copy(files[frozen_from.path], frozen_from.path, frozen_from.module),
-    }
-    folder = PurePosixPath("perf") / name
-    head = {
-        "name": name,
+        if wishes.test:
+            tell(f"running {wishes.test} to see what it calls {function} with")
+            entry = request["entry"] = _probed(trial, request | {"locate": True}, import_root)["entry"]
+            calls = _calls(trial, entry, wishes.test, import_root)
+            tensors = calls[0].tensors
+            request["shapes"] = {name: tensor.shape for name, tensor in tensors.items()}
+            request["dtypes"] = {name: tensor.dtype for name, tensor in tensors.items()}
+            request["arguments"] = calls[0].values
+        elif dtypes:
+            request["dtypes"] = dict.fromkeys(shapes, request["dtype"]) | dtypes
+        tell(f"running {entry} once, to see which kernels it launches")
+        probe = _probed(trial, request, import_root)
+    if probe["entry"] != entry:
+        tell(f"{entry} is {probe['entry']}, which the task names")
+        entry = probe["entry"]
+    defining = _committed(files, probe["path"]) or path
+    kernels = [(_committed(files, file), frontend) for file, frontend in probe["kernels"]]
+    frontend = next((language for file, language in kernels if file), "torch")
+    own = [file for file, language in kernels if file and language == frontend]
+    editable = list(dict.fromkeys([*own, defining]))
+    for file in editable:
+        need_own(repository, file, wishes.entry)
+    if frontend != "torch" and not reference:
+        raise UsageError(
+            f"{entry} launches kernels of {editable[0]}, which give no float64 reference: name the same function in "
+            "plain torch with --reference module:function"
+        )
+    frozen = _committed(files, probe["reference_path"])
+    if frozen is None:
+        raise UsageError(f"{reference or entry} is defined in {probe['reference_path']}, which is no committed file")
+    if not calls:
+        drawn = {
+            name: Tensor(shape, probe["dtypes"][name], values={"fill": UNKNOWN} if name in dtypes else {})
+            for name, shape in probe["shapes"].items()
+        }
+        calls = [Call(drawn, request["arguments"])]
+    inputs = inputs_of(calls)
+    head: dict[str, Any] = {
+        "name": wishes.name or named_after(function),
         "entry": entry,
-        "editable": [f"../../{path}" for path in made.editable],
+        "editable": [f"../../{file}" for file in editable],
         "python_path": [f"../../{import_root}" if import_root != "." else "../.."],
-        "frontend": made.frontend,
+        "frontend": frontend,
     }
-    cases = [found["sizes"] | {"dtype": dtype}, *_further(calls, found["shapes"])]
-    draft = {"task.toml": task_toml(head, cases, [], {}, [])} | beside
-    parse_task(draft["task.toml"], Path("task.toml"))
-    with Trial(files | _placed(folder, draft), Path(repository.root)) as trial:
-        alike = _alike(request["shapes"], found["shapes"])
-        limits = tried_out(trial, entry, str(folder), found, dtype, import_root, alike, tell)
-    text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
+    module = module_at(frozen, files)[0]
+    beside = {
+        "task.py": task_py(f"frozen.{(reference or entry).partition(':')[2]}", "import frozen", inputs),
+        "frozen.py": frozen_copy(files[frozen], frozen, module),
+    }
+    seen = _seen(frozen, inputs, editable, frontend)
+    if narrow := probe.get("narrow"):
+        seen.append(
+            f"but: called in float64 it returns {narrow}, so somewhere it casts: take the casts out of frozen.py, or "
+            "the reference is no more precise than the function"
+        )
+    left = {file for file, _ in kernels if file and file not in editable}
+    if left:
+        seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
+    hint = _alike(shapes, inputs.shapes)
+    return completed(Proposal(PurePosixPath("perf") / head["name"], "", seen, beside), files, head, inputs,
+                     ranges_of(wishes.ranges, inputs), hint, tell)  # fmt: skip
+
+
+def completed(
+    proposal: Proposal,
+    files: Files,
+    head: dict[str, Any],
+    inputs: Inputs,
+    ranges: Mapping[str, dict[str, Any]],
+    hint: str,
+    tell: Callable[[str], None],
+) -> Proposal:
+    """The proposal with its task.toml: hidden ranges by trying, and checked as a session will. If a person has to fill
+    something in, neither is done. Raises `UsageError` if the function does not pass."""
+    folder, beside = proposal.folder, dict(proposal.beside)
+
+    def placed(text: str) -> Files:
+        return files | {f"{folder}/{file}": content.encode() for file, content in {"task.toml": text, **beside}.items()}
+
+    text = task_toml(head, inputs.cases, [], {}, [])
+    parse_task(text, Path("task.toml"))
+    if inputs.open:
+        remark = f"No size was tried: {FILL_IN} marks what is open in task.py. Then add [[hidden]] with ranges"
+        return Proposal(folder, task_toml(head, inputs.cases, [], {}, [remark]), proposal.seen, beside, is_open=True)
+    dimensions = {
+        name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, ranges.get(name))
+        for name, size in inputs.sizes.items()
+    }
+    last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
+    draft = task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, [])
+    limits = tried_out(placed(draft), folder, dimensions, last, inputs.tests, hint, tell)
+    text = task_toml(head, [*inputs.cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
-    judged = confirmed(files | _placed(folder, {"task.toml": text} | beside), folder)
-    remarks = [*limits.remarks, *judged]
-    text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, remarks)
-    seen = [*_seen(frozen_from.path, dtype, made, found), *remarks]
-    return Proposal(folder, text, seen, failed=limits.failed), beside
+    need_passing(placed(text), folder)
+    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside)
+
+
+def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:
+    return size in HEADS and any(len(dims) > 2 and dims[-1] == name for dims in shapes.values())
 
 
 def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
-    """What to say of a failure where one unnamed shape went to several tensors; empty where none did."""
+    """What to say of a failure if one unnamed shape went to several tensors."""
     common = given.get("", [])
     names = [name for name, dims in shapes.items() if name not in given and len(dims) == len(common) > 1]
     if len(names) < 2:
@@ -154,132 +183,105 @@ def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
     return f". --shape {whole} was given to {' and '.join(names)} alike. If they differ, name each: {each}"
 
 
-def _placed(folder: PurePosixPath, texts: dict[str, str]) -> Files:
-    return {f"{folder}/{file}": text.encode() for file, text in texts.items()}
+def _resolved(files: Files, target: str) -> tuple[str, str, str]:
+    """The committed file of module:function or file.py:function, its entry point, and the folder to import it from."""
+    place, _, function = target.partition(":")
+    if place.endswith(".py"):
+        path = place if place in files else None
+        module = module_at(place, files)[0] if path else place
+    else:
+        module, path = place, module_path(place, files)
+    if path is None:
+        raise UsageError(
+            f"{target}: no committed Python file is module {place}; write it as it is imported, as in mypkg.ops:gelu, "
+            "and commit it first if it is new"
+        )
+    if not function.isidentifier():
+        raise UsageError(f"{target}: a function is written module:function{_such_as(files[path], module)}")
+    inside = path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
+    return path, f"{module}:{function}", inside.strip("/") or "."
 
 
 def functions_of(root: Path, target: str) -> UsageError:
-    """What to name instead of `target`, which is neither a folder nor module:function: the functions of the module or
-    package that it is."""
+    """What to say of a target without a function: that it is none, or the functions of the module that it is."""
     _, files = committed(root)
-    sources = read_sources(files)
-    inside = [one for one in sources.values() if target in (one.module, one.path)]
-    inside += [one for one in sources.values() if one.module.startswith(f"{target}.")]
-    entries = [f"{one.module}:{name}" for one in inside for name in one.entries]
-    if not inside:
+    path = target if target in files else module_path(target, files)
+    if path is None or not path.endswith(".py"):
         return UsageError(
             f"{target} is no folder and no module that is committed here: give a repository's folder, or a function as "
             "module:function"
         )
-    if not entries:
-        return UsageError(f"{target} is a module: name a function of it, as in {inside[0].module}:function")
-    more = f"\n  and {len(entries) - LISTED} more" if len(entries) > LISTED else ""
-    listed = "".join(f"\n  tilewright init {entry}" for entry in entries[:LISTED])
-    return UsageError(f"{target} is a module: name a function of it. These launch kernels:{listed}{more}")
+    return UsageError(f"{target} is a module: name a function of it{_such_as(files[path], module_at(path, files)[0])}")
 
 
-def _one_of(source: Source) -> str:
-    return f", such as {', '.join(f'{source.module}:{name}' for name in source.entries[-3:])}" if source.entries else ""
+def _such_as(content: bytes, module: str) -> str:
+    names = re.findall(r"^def ([^\W_]\w*)\(", content.decode("utf-8", "replace"), re.MULTILINE)
+    return f", such as {', '.join(f'{module}:{name}' for name in names[-3:])}" if names else ""
 
 
-class Made(NamedTuple):
-    """What a function is made of: the files to edit, those with kernels first, and the frontend of the kernels."""
-
-    entry: str
-    """As the module that defines the function has it; as asked for where none has this very one."""
-    editable: list[str]
-    frontend: str
-    left: list[str]
-    """Files with kernels of other frontends, which the function reaches too."""
-
-
-def _made_of(
-    trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
-) -> Made:
-    """Where the entry's function is defined, by importing it, and which kernels it launches, by its source."""
-    found = probed(trial, {"entry": entry, "locate": True}, import_root)
-    defining = _source_at(found["path"], sources) or source
-    modules = {one.module: one.path for one in sources.values()}
-    kernels = kernels_of(files, modules, defining.path, found["function"])
-    frontend = kernels[0].frontend if kernels else "torch"
-    own = list(dict.fromkeys(kernel.path for kernel in kernels if kernel.frontend == frontend))
-    left = {kernel.path for kernel in kernels} - {*own, defining.path}
-    there = f"{defining.module}:{found['function']}" if found["itself"] else entry
-    return Made(there, list(dict.fromkeys([*own, defining.path])), frontend, sorted(left))
-
-
-def _source_at(path: str, sources: dict[str, Source]) -> Source | None:
+def _committed(files: Files, path: str) -> str | None:
     """The committed file that a file of a copy is, by the end of its path."""
-    fitting = [one for one in sources.values() if path.endswith(f"/{one.path}")]
-    return max(fitting, key=lambda one: len(one.path), default=None)
+    fitting = [name for name in files if path.endswith(f"/{name}")]
+    return max(fitting, key=len, default=None)
 
 
-class Call(NamedTuple):
-    """What a test called the function with: the shape of each tensor, their dtype, and the other arguments."""
-
-    shapes: dict[str, list[int]]
-    dtype: str
-    values: dict[str, Any]
-
-    @property
-    def elements(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes.values())
+def _probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
+    words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
+    tried = trial.run(words, [import_root], LIMIT_S)
+    if tried.ran.status != 0 or not tried.out:
+        raise UsageError(
+            f"{request['entry']} could not be run: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
+        )
+    answer: dict[str, Any] = json.loads(tried.out)
+    if "unusable" in answer:
+        raise UsageError(f"{request['entry']}: {answer['unusable']}")
+    return answer
 
 
 def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
-    """The calls that tests make which a native task can repeat, the largest first. Raises `UsageError` for none."""
-    options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}"]
+    """The calls that tests make, the largest first. Raises `UsageError` if there are none, or if a test fails."""
+    options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *options]
     tried = trial.run(words, [import_root], LIMIT_S)
     if not tried.out:
         raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+    failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
+    if failed and backend_here() is Backend.CUDA:
+        raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
     noted: list[dict[str, Any]] = json.loads(tried.out)
     if not noted:
-        said = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
+        summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
         raise UsageError(
-            f"no test of {test} that ran calls {entry} by that name ({said}): give --shape instead, or another --test"
+            f"no test of {test} that ran calls {entry} by that name ({summary}): give --shape instead, or another "
+            "--test"
         )
-    found, why = [], ""
-    for call in noted:
-        dtypes = sorted({tensor["dtype"] for tensor in call["tensors"].values()})
-        shapes = {name: tensor["shape"] for name, tensor in call["tensors"].items()}
-        if call["others"]:
-            name, kind = next(iter(call["others"].items()))
+    calls, why = list[Call](), ""
+    for one in noted:
+        if one["others"]:
+            name, kind = next(iter(one["others"].items()))
             why = f"argument {name} is a {kind}"
-        elif len(dtypes) != 1 or "float" not in dtypes[0]:
-            why = f"its tensors are {' and '.join(dtypes) or 'none'}: those of one floating-point dtype can be drawn"
-        elif not all(shape and all(shape) for shape in shapes.values()):
-            why = "a tensor is empty, or has no dimension"
+        elif not one["tensors"]:
+            why = "it has no tensor"
         else:
-            found.append(Call(shapes, dtypes[0], call["values"]))
-    if not found:
-        raise UsageError(f"no call that {test} makes can be drawn anew ({why}): give --shape and --arg instead")
-    return sorted(found, key=lambda call: -call.elements)
-
-
-def _further(calls: list[Call], names: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """Cases of the calls that differ from the first in sizes and dtype alone."""
-    found: list[dict[str, Any]] = []
-    for call in calls:
-        if call.shapes.keys() != names.keys() or call.values != calls[0].values:
-            continue
-        sizes: dict[str, Any] = {"dtype": call.dtype}
-        fits = all(
-            len(dims) == len(call.shapes[tensor])
-            and all(sizes.setdefault(dim, size) == size for dim, size in zip(dims, call.shapes[tensor], strict=True))
-            for tensor, dims in names.items()
+            tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
+            calls.append(Call(tensors, one["values"], one["test"]))
+    if not calls:
+        raise UsageError(
+            f"no call that {test} makes can be made by a task ({why}). Its arguments are tensors, numbers, words and "
+            "None: write a function that takes such alone and calls this one, commit it, and name that"
         )
-        if fits and sizes not in found:
-            found.append(sizes)
-    return found[1:CASES]
+    return sorted(calls, key=lambda call: (call.has_empty, -call.elements))
 
 
-def shapes_of(texts: list[str]) -> dict[str, list[int]]:
-    """Each tensor's shape; under the empty name that of all. Raises `UsageError` for one that is written otherwise."""
-    found: dict[str, list[int]] = {}
+def shapes_of(texts: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Each tensor's shape, under the empty name that of all, and the dtypes that are given with them. Raises
+    `UsageError` for one that is written otherwise."""
+    shapes: dict[str, list[int]] = {}
+    dtypes: dict[str, str] = {}
     for text in texts:
         for part in re.split(r"[,;\s]+(?=[^\W\d]\w*\s*=)", text.strip()):
             name, equals, sizes = (piece.strip() for piece in part.rpartition("="))
+            sizes, _, dtype = sizes.partition(":")
             inside = re.fullmatch(r"\[([^][()]*)\]|\(([^][()]*)\)|([^][()]*)", sizes)
             numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
             numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip().removesuffix(","))
@@ -288,10 +290,41 @@ def shapes_of(texts: list[str]) -> dict[str, list[int]]:
                     f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
                     "--shape for others"
                 )
-            if name in found:
+            if name in shapes:
                 raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
-            found[name] = [int(size) for size in numbers.split(",")]
-    return found
+            shapes[name] = [int(size) for size in numbers.split(",")]
+            if dtype:
+                dtypes[name] = _dtype(dtype, (*DRAWN, *OTHERS))
+    return shapes, {name: dtype for name, dtype in dtypes.items() if name}
+
+
+def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
+    """The user's hidden ranges by dimension. Raises `UsageError`."""
+    ranges: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, _, numbers = text.partition("=")
+        between = re.fullmatch(r"(\d+)\.\.(\d+)(?::([1-9]\d*))?", numbers)
+        if between and int(between[1]) < int(between[2]):
+            ranges[name] = {"min": int(between[1]), "max": int(between[2])}
+            ranges[name] |= {"multiple_of": int(between[3])} if between[3] else {}
+        elif re.fullmatch(r"\d+(,\d+)*", numbers):
+            ranges[name] = {"choices": [int(size) for size in numbers.split(",")]}
+        else:
+            raise UsageError(f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128")
+        if name not in inputs.sizes:
+            known = "; ".join(f"{tensor} is {' x '.join(dims)}" for tensor, dims in inputs.shapes.items())
+            raise UsageError(f"--range {text}: no dimension is called {name}: {known}")
+    return ranges
+
+
+def _dtype(text: str, known: tuple[str, ...] = DRAWN) -> str:
+    dtype = DTYPES.get(text, text)
+    if dtype not in known:
+        raise UsageError(
+            f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*known, *DTYPES}))}; integers "
+            "and masks come with their shape, as in --shape labels=4096:int64"
+        )
+    return dtype
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -304,22 +337,12 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _seen(frozen: str, dtype: str, made: Made, found: dict[str, Any]) -> list[str]:
-    shown = ", ".join(f"{name} ({' x '.join(dims)})" for name, dims in found["shapes"].items())
-    sizes = ", ".join(f"{dim}={size}" for dim, size in sorted(found["sizes"].items()))
-    lines = [f"inputs: {shown} in {dtype}, with {sizes}", f"reference: {frozen} as it is now, in float64"]
-    lines.append(f"editable: {', '.join(made.editable)}, in {made.frontend}")
-    if made.left:
-        lines.append(f"but: it reaches kernels of another frontend too, which stay as they are: {', '.join(made.left)}")
-    if found["narrow"]:
-        lines.append(
-            f"but: called in float64 it returns {found['narrow']}, so somewhere it casts: take the casts out of "
-            "frozen.py, or the reference is no more precise than the function"
-        )
-    if made.frontend == "triton":
-        lines.append("a triton task's benchmark needs a GPU")
-    return [
-        *lines,
-        "the inputs are normally distributed: where the function wants others, edit make_inputs; values that it is not "
-        "made for (zeros, large ones) can be left out with [values]; [tolerance] replaces what follows from the dtype",
+def _seen(frozen: str, inputs: Inputs, editable: list[str], frontend: str) -> list[str]:
+    shown = ", ".join(f"{name} ({' x '.join(dims)})" for name, dims in inputs.shapes.items())
+    sizes = ", ".join(f"{dim}={size}" for dim, size in sorted(inputs.sizes.items()))
+    lines = [
+        f"inputs: {shown} in {inputs.cases[0]['dtype']}, with {sizes}",
+        f"reference: {frozen} as it is now, in float64",
+        f"editable: {', '.join(editable)}, in {frontend}",
     ]
+    return [*lines, "a triton task's benchmark needs a GPU"] if frontend == "triton" else lines

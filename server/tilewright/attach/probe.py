@@ -1,11 +1,14 @@
-"""Tries a function out in a process of its own: what it takes, and whether it runs in float64 and on odd sizes.
+"""Runs a function once, in a process of its own: where it is defined, what it takes, and which kernels it launches.
 
-Run as `python -m tilewright.attach.probe REQUEST OUT`: a request as JSON, and the file that the answer goes to.
+Run as `python -m tilewright.attach.probe REQUEST OUT`: a request as JSON, and the file that the answer goes to. CUDA is
+the interpreter's stand-in, which lists launches and runs none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import inspect
 import json
 import sys
@@ -15,12 +18,16 @@ from typing import Any
 
 import torch
 
-NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
-"""Of dimensions, from the last one of the first tensor on."""
+from tilewright.evaluation import modelling
+from tilewright.interpreter import host
+
 SMALL = 96
-Shapes = dict[str, list[str]]
+LARGE = 2**26
+"""Elements of all tensors: with more, the function is first run on smaller ones."""
+ARCH = "sm_90"
+Shapes = dict[str, list[int]]
 PLAIN = (int, float, bool, str)
-NAMED = {one.__name__ for one in PLAIN}
+NAMED = {kind.__name__ for kind in PLAIN}
 WRAP = (
     "arguments are tensors, numbers, words and None; write a function that takes such alone (a module's weights as "
     "tensors, the parts of a list one by one) and calls this one, commit it, and name that"
@@ -33,26 +40,30 @@ class Unusable(Exception):
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """What is known of the function that is asked for. Raises `Unusable`."""
+    modelling.prepare(ARCH)
+    if importlib.util.find_spec("triton"):
+        modelling.prepare_triton(ARCH, running=False)
     function, path = _imported(request["entry"])
-    if request.get("locate"):
-        name = getattr(inspect.unwrap(function), "__name__", "") or request["entry"].partition(":")[2]
-        itself = getattr(sys.modules.get(getattr(function, "__module__", "")), name, None) is function
-        return {"path": str(path), "function": name, "itself": itself}
+    if type(function).__module__.partition(".")[0] in ("cuda", "triton"):
+        raise Unusable("that is a kernel: name the function that launches it")
+    name = getattr(inspect.unwrap(function), "__name__", "") or request["entry"].partition(":")[2]
+    module = getattr(function, "__module__", "")
+    itself = getattr(sys.modules.get(module), name, None) is function
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
-    tensors = _tensors(function, request["arguments"], request["shapes"])
-    shapes, sizes = _shapes(reference, tensors, request)
-    small = {name: min(size, SMALL) for name, size in sizes.items()}
-    arguments = request["arguments"]
-    outputs = _call(reference, shapes, small, torch.float64, arguments)
-    narrow = [str(one.dtype) for one in outputs if one.dtype.is_floating_point and one.dtype != torch.float64]
-    return {
-        "path": str(path),
-        "reference_path": str(reference_path),
-        "shapes": shapes,
-        "sizes": sizes,
-        "last": shapes[tensors[0]][-1],
-        "narrow": narrow[0].removeprefix("torch.") if narrow else "",
-    }
+    answer: dict[str, Any] = {"path": str(path), "reference_path": str(reference_path)}
+    answer |= {"entry": f"{module}:{name}" if itself else request["entry"]}
+    if request["locate"]:
+        return answer
+    arguments, dtypes = request["arguments"], request["dtypes"]
+    shapes: Shapes = request["shapes"]
+    if not dtypes:
+        tensors = _tensors(function, arguments, shapes)
+        shapes, answer["narrow"] = _shapes(reference, tensors, shapes, arguments)
+        dtypes = dict.fromkeys(tensors, request["dtype"])
+    elif not dtypes.keys() <= shapes.keys():
+        raise Unusable("a shape is missing for a tensor that has a dtype")
+    answer |= {"shapes": shapes, "dtypes": dtypes}
+    return answer | {"kernels": _kernels(function, shapes, dtypes, arguments)}
 
 
 def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
@@ -72,87 +83,106 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     return function, Path(path).resolve()
 
 
-def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: dict[str, Any]) -> list[str]:
+def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: Shapes) -> list[str]:
     """The parameters that take tensors: given a shape, annotated so, or with neither annotation nor default."""
-    found = []
+    tensors = []
     for parameter in inspect.signature(function).parameters.values():
-        said = str(parameter.annotation)
+        annotation = str(parameter.annotation)
         if parameter.name in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         optional = parameter.default is not parameter.empty
-        if parameter.name not in shapes and optional and not ("Tensor" in said and parameter.default is not None):
+        if parameter.name not in shapes and optional and not ("Tensor" in annotation and parameter.default is not None):
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise Unusable(f"parameter {parameter.name} is positional only; arguments are passed by name: wrap it")
-        if parameter.name not in shapes and parameter.annotation is not parameter.empty and "Tensor" not in said:
-            how = f"give it as --arg {parameter.name}=…" if parameter.annotation in PLAIN or said in NAMED else WRAP
-            raise Unusable(f"parameter {parameter.name} is {said}, without a default: {how}")
-        found.append(parameter.name)
-    if not found:
+        if parameter.name not in shapes and parameter.annotation is not parameter.empty and "Tensor" not in annotation:
+            plain = parameter.annotation in PLAIN or annotation in NAMED
+            how = f"give it as --arg {parameter.name}=…" if plain else WRAP
+            raise Unusable(f"parameter {parameter.name} is {annotation}, without a default: {how}")
+        tensors.append(parameter.name)
+    if not tensors:
         raise Unusable("the function takes no tensor: there is nothing to draw")
-    return found
+    return tensors
 
 
 def _shapes(
-    reference: Callable[..., Any], tensors: list[str], request: dict[str, Any]
-) -> tuple[Shapes, dict[str, int]]:
-    """The dimensions of each tensor by name, and their sizes. A shape for all is also tried with only its last
-    dimension for all tensors but the first, as weights have it."""
-    given: dict[str, list[int]] = request["shapes"]
+    reference: Callable[..., Any], tensors: list[str], given: Shapes, arguments: dict[str, Any]
+) -> tuple[Shapes, str]:
+    """The shape of each tensor. A shape for all is also tried with only its last dimension for all tensors but the
+    first, as weights have it. And the dtype of an output that is no float64, if there is such."""
     if unknown := given.keys() - {*tensors, ""}:
         raise Unusable(f"--shape {min(unknown)}=…: the tensors are {', '.join(tensors)}")
     if "" not in given and (missing := [name for name in tensors if name not in given]):
         like = next(iter(given.values()))[-1] if given else "4096x8192"
         raise Unusable(f"--shape {missing[0]}=<its shape> is missing, as in --shape {missing[0]}={like}")
     common = given.get("", [])
-    tries = [{name: given.get(name, common) for name in tensors}]
-    tries.append({name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors})
+    all_alike = {name: given.get(name, common) for name in tensors}
+    as_weights = {name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors}
     why = ""
-    for one in tries:
-        shapes, sizes = _named(one)
-        small = {name: min(size, SMALL) for name, size in sizes.items()}
+    for shapes in (all_alike, as_weights):
+        small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
         try:
-            _call(reference, shapes, small, torch.float64, request["arguments"])
-            return shapes, sizes
+            outputs = _tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
+            narrow = [str(one.dtype) for one in outputs if one.is_floating_point() and one.dtype != torch.float64]
+            return shapes, narrow[0].removeprefix("torch.") if narrow else ""
         except Exception as error:
             why = why or f"{type(error).__name__}: {error}"
     raise Unusable(
         f"in float64 on the CPU, with tensors {', '.join(tensors)} of sizes cut to {SMALL}, it fails: {why}. "
-        "Give every tensor's shape (--shape x=4096x8192 --shape weight=8192), other arguments (--arg eps=1e-6), or a "
-        "reference in plain torch (--reference module:function)"
+        "Take the inputs from your tests (--test FILE). Or give every tensor's shape, and the dtype of indices and "
+        "masks (--shape x=4096x8192 --shape labels=4096:int64), other arguments (--arg eps=1e-6), or a reference in "
+        "plain torch (--reference module:function)"
     )
 
 
-def _named(sizes: dict[str, list[int]]) -> tuple[Shapes, dict[str, int]]:
-    """Names for dimensions: equal sizes of different tensors are one dimension."""
-    known: dict[str, int] = {}
-    shapes: Shapes = {}
-    for tensor, dims in sizes.items():
-        own: list[str] = []
-        for size in reversed(dims):
-            name = next((name for name, there in known.items() if there == size and name not in own), "")
-            if not name:
-                name = NAMES[len(known)] if len(known) < len(NAMES) else f"D{len(known)}"
-                known[name] = size
-            own.insert(0, name)
-        shapes[tensor] = own
-    return shapes, known
-
-
-def _call(
-    function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], dtype: torch.dtype, arguments: dict[str, Any]
-) -> list[torch.Tensor]:
+def _drawn(shapes: Shapes, dtypes: dict[str, str]) -> dict[str, Any]:
     torch.manual_seed(0)
-    drawn = {name: torch.randn([sizes[dim] for dim in dims], dtype=dtype) for name, dims in shapes.items()}
-    made = function(**drawn, **arguments)
-    outputs = list(made) if isinstance(made, tuple | list) else [made]
-    if made is None:
+    drawn = {}
+    for name, shape in shapes.items():
+        dtype = getattr(torch, dtypes[name])
+        drawn[name] = torch.randn(shape).to(dtype) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)
+    return drawn
+
+
+def _tensors_of(result: Any) -> list[torch.Tensor]:
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    if result is None:
         raise TypeError(
             "it returns nothing: for one that writes into its arguments write task.toml by hand, with outputs"
         )
-    if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
-        raise TypeError(f"it returns {type(made).__name__}, no tensors")
+    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        raise TypeError(f"it returns {type(result).__name__}, no tensors")
     return outputs
+
+
+def _kernels(
+    function: Callable[..., Any], shapes: Shapes, dtypes: dict[str, str], arguments: dict[str, Any]
+) -> list[list[str]]:
+    """The file and the frontend of each kernel that one call launches, in this order."""
+    elements = sum(torch.Size(shape).numel() for shape in shapes.values())
+    cuts = [max(map(max, filter(None, shapes.values())), default=1)] * (elements <= LARGE)
+    for cut in (*cuts, SMALL, 128, 64, 256, 32, 512):
+        tensors = _drawn({name: [min(size, cut) for size in shape] for name, shape in shapes.items()}, dtypes)
+        with host.running(host.Mode.CAPTURE) as launches, _triton_launches() as noted:
+            with contextlib.suppress(Exception):
+                function(**tensors, **arguments)
+                break
+            if launches or noted:
+                break
+    codes = [(launch.kernel._pyfunc.__code__, "cutile") for launch in launches]
+    codes += [(launch.source.fn.fn.__code__, "triton") for launch in noted]
+    return [list(kernel) for kernel in dict.fromkeys((str(Path(c.co_filename).resolve()), name) for c, name in codes)]
+
+
+@contextlib.contextmanager
+def _triton_launches() -> Any:
+    if "triton" not in sys.modules:
+        yield []
+        return
+    from tilewright.interpreter import tritonhost
+
+    with tritonhost.captured() as launches:
+        yield launches
 
 
 if __name__ == "__main__":

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilewright.attach.finding import Exercise, Source, exercises, read_sources
-from tilewright.attach.limits import WANTS_GPU
 from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
+from tilewright.attach.trials import WANTS_GPU
 from tilewright.commandtask import MILLISECONDS, CommandTask, parse_command_task
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import PAIR_LOOKS
@@ -44,13 +45,14 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A task file that was tried: its folder relative to the repository's root, its text, and what was seen of it.
-    `failed`: what it is of fails where it could run."""
+    """A task file that was tried: its folder relative to the repository's root, its text, what was seen of it, and the
+    other files of the folder by name. `is_open`: a person has to fill something in."""
 
     folder: PurePosixPath
     text: str
     seen: list[str]
-    failed: bool = False
+    beside: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = False
 
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
@@ -275,10 +277,8 @@ def _others(found: Exercise) -> list[str]:
         "harness-trusted: there are no hidden cases, no fresh inputs from secret seeds and no float64 reference, "
         "nothing is replayed, and the kernel shares the tests' process"
     )
-    if found.kernel.entries:
-        entry = f"{found.kernel.module}:{found.kernel.entries[-1]}"
-        lines.append(
-            f"a native task has all of that: `tilewright init {entry} --test {found.tests[0].path}` takes its inputs "
-            "from the tests' own calls, or give --shape 4096x8192 --dtype bfloat16"
-        )
+    lines.append(
+        f"a native task has all of that: `tilewright init {found.kernel.path}:function --test {found.tests[0].path}` "
+        "takes its inputs from the tests' own calls, or give --shape 4096x8192 --dtype bfloat16"
+    )
     return lines

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.attach.inputs import Inputs
 from tilewright.attach.reading import quoted
-
-Table = Mapping[str, Any]
 
 
 def task_toml(
@@ -22,8 +21,7 @@ def task_toml(
     """The text of task.toml: its first keys, its tables, and remarks on the hidden ranges as comments."""
 
     def table(name: str, entry: dict[str, Any]) -> str:
-        lines = "\n".join(f"{key} = {_inline(value)}" for key, value in sorted(entry.items()))
-        return f"[[{name}]]\n{lines}\n"
+        return f"[[{name}]]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in sorted(entry.items()))
 
     keys = "\n".join(f"{key} = {quoted(value)}" for key, value in head.items())
     parts = [f"# Written by `tilewright init`.\n{keys}\n"]
@@ -31,12 +29,8 @@ def task_toml(
         reason = f"the function as it was found fails on them: {'; '.join(dict.fromkeys(excluded.values()))}"
         parts.append(f"[values]\nexclude = {quoted([*excluded])}\nreason = {quoted(reason)}\n")
     parts += [table("cases", entry) for entry in cases]
-    if remarks:
-        parts.append("".join(f"# {remark}\n" for remark in remarks).rstrip("\n") + ("\n" if not hidden else ""))
-    tables = [table("hidden", entry) for entry in hidden]
-    if remarks and tables:
-        tables[0] = f"{parts.pop()}\n{tables[0]}"
-    return "\n".join([*parts, *tables])
+    parts.append("".join(f"# {remark}\n" for remark in remarks))
+    return "\n".join([*filter(None, parts), *(table("hidden", entry) for entry in hidden)])
 
 
 def _inline(value: Any) -> str:
@@ -56,51 +50,72 @@ def frozen_copy(content: bytes, path: str, module: str) -> str:
             origin = ".".join(filter(None, (base, node.module or "")))
             line = lines[node.lineno - 1]
             lines[node.lineno - 1] = re.sub(r"from\s+\.+\s*[\w.]*\s+import", f"from {origin} import", line, count=1)
-    said = f"# A copy of {path} as `tilewright init` found it: the reference. It stays as it is.\n"
-    return said + "".join(lines)
+    note = f"# A copy of {path} as `tilewright init` found it: the reference. It stays as it is.\n"
+    return note + "".join(lines)
 
 
-def task_py(function: str, shapes: dict[str, list[str]], arguments: dict[str, Any]) -> str:
-    """The text of task.py: inputs by shape, the reference by the frozen copy, and the work by counting."""
-    return f'''"""Inputs, reference and work: the reference is a frozen copy of the function, called in float64."""
+LAID_OUT = '''
 
-import frozen
+def laid_out(tensor, layout):
+    """The same values, laid out in memory as in the call: axes from the outermost in, gaps after them, the step."""
+    if layout == "contiguous":
+        return tensor
+    order, gaps, step = ([int(number) for number in part.split(",")] for part in layout.split(":"))
+    room = tensor.new_zeros([tensor.shape[axis] + gap for axis, gap in zip(order, gaps)] + step)[..., 0]
+    view = room[tuple(slice(tensor.shape[axis]) for axis in order)]
+    view = view.permute([order.index(axis) for axis in range(tensor.ndim)])
+    return view.copy_(tensor)
+'''
+
+
+def task_py(call: str, imported: str, inputs: Inputs) -> str:
+    """The text of task.py: inputs drawn as in the calls, the reference by `call`, and the work by counting."""
+    dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if not dim.isdigit())]
+    drawn = "\n".join(f"    {line}" for line in inputs.lines)
+    arguments = [f'"{name}": {name}' for name in inputs.shapes]
+    arguments += [f'"{name}": {value!r}' for name, value in inputs.arguments.items()]
+    arguments += [f'"{name}": case["{name}"]' for name in inputs.by_case]
+    unpacked = "".join(f'    {dim} = case["{dim}"]\n' for dim in dims) + '    dtype = getattr(torch, case["dtype"])\n'
+    shapes = "".join(
+        f'        "{name}": torch.empty(({", ".join(dims)}{"," * (len(dims) == 1)}), dtype={inputs.dtypes[name]}, '
+        'device="meta"),\n'
+        for name, dims in inputs.shapes.items()
+    )
+    return f'''"""Inputs, reference and work. The reference is called in float64."""
+
+{imported}
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tilewright.task import Work
-
-SHAPES = {shapes!r}
-ARGUMENTS = {arguments!r}
-
+{LAID_OUT * any("laid_out(" in line for line in inputs.lines)}
 
 def make_inputs(case, generator):
-    dtype = getattr(torch, case["dtype"])
-    drawn = {{
-        name: torch.randn([case[dim] for dim in dims], generator=generator, device=generator.device).to(dtype)
-        for name, dims in SHAPES.items()
-    }}
-    return drawn | ARGUMENTS
+{unpacked}{drawn}
+    return {{{", ".join(arguments)}}}
 
 
 def reference(**inputs):
-    return frozen.{function}(**inputs)
+    return {call}(**inputs)
 
 
 def work(case):
     """Each input read once, each output written once; flops of matmuls, or one for each element."""
-    dtype = getattr(torch, case["dtype"])
-    tensors = {{
-        name: torch.empty([case[dim] for dim in dims], dtype=dtype, device="meta") for name, dims in SHAPES.items()
-    }}
-    with FlopCounterMode(display=False) as counted:
-        made = frozen.{function}(**tensors, **ARGUMENTS)
-    tensors_in_and_out = [*tensors.values(), *(made if isinstance(made, tuple | list) else [made])]
-    elements = sum(one.numel() for one in tensors_in_and_out)
-    flops = counted.get_total_flops()
+{unpacked}    tensors = {{
+{shapes}    }}
+    others = {{{", ".join(arguments[len(inputs.shapes) :])}}}
+    tensors_in_and_out = list(tensors.values())
+    flops = 0
+    try:
+        with FlopCounterMode(display=False) as counted:
+            made = reference(**tensors, **others)
+        flops = counted.get_total_flops()
+        tensors_in_and_out += made if isinstance(made, tuple | list) else [made]
+    except Exception:  # a reference that looks at values
+        pass
     return Work(
         bytes=sum(one.numel() * one.element_size() for one in tensors_in_and_out),
-        flops=flops or elements,
+        flops=flops or sum(one.numel() for one in tensors_in_and_out),
         dtype=case["dtype"] if flops else "float32",
     )
 '''

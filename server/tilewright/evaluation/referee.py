@@ -342,8 +342,9 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def main(fork_server: ForkServer, arguments: list[str]) -> None:
-    """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
+def main(fork_server: ForkServer, arguments: list[str], kind: type[Referee] = Referee, *more: str) -> None:
+    """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`. `more`: the requests that
+    `kind` answers beside those of a referee."""
     backend, _, arch = arguments[0].partition(":")
     channel = Channel(socket.socket(fileno=int(arguments[3])))
 
@@ -351,14 +352,14 @@ def main(fork_server: ForkServer, arguments: list[str]) -> None:
         channel.send({"progress": text})
 
     try:
-        referee = Referee(fork_server, Backend(backend), arch, Path(arguments[1]), tell)
+        referee = kind(fork_server, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     about = ("environment", "isolation", "work")
-    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "model", "race")
+    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "model", "race", *more)
     try:
         handlers = {name: getattr(referee, name) for name in requests}
         channel.answer(handlers, (TaskError, GpuBusy, MissingTool), referee.refill)

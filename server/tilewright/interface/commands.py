@@ -96,70 +96,76 @@ def demo(
 
 @app.command()
 def init(
-    target: Annotated[str, typer.Argument(help="a repository's folder, or a function as module:function")] = ".",
+    target: Annotated[
+        str, typer.Argument(help="a repository's folder, or a function as module:function or file.py:function")
+    ] = ".",
     kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
     test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
     bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
     select: Annotated[str, typer.Option(help="of a repository: a word for pytest's -k and the figures' names")] = "",
-    shape: Annotated[list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192; repeat")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192, or i=4096:int64; repeat")
+    ] = None,
     dtype: Annotated[
         str, typer.Option(help="of a function: its tensors', as in bfloat16, bf16 or float8_e4m3fn")
     ] = "bfloat16",
     arg: Annotated[list[str] | None, typer.Option(help="of a function: another argument, as in eps=1e-6")] = None,
     reference: Annotated[str, typer.Option(help="of a function: module:function in plain torch")] = "",
     name: Annotated[str, typer.Option(help="the task's name; default: the kernel's")] = "",
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="write without asking, unless the function fails its trial")
-    ] = False,
+    range_: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="of a function: a dimension's hidden sizes, as in N=64..128:32; repeat"),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="write without asking")] = False,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
     """Write a task for a repository's tests and benchmark, or for one function. Both are tried first.
 
-    With --json nothing is asked: with --yes the files are written, else they are shown.
+    The exit status is 0 only if the task works as it was written. With --json nothing is asked: with --yes the files
+    are written, else they are shown.
     """
     from tilewright.attach import function, repository
-
-    beside: dict[str, str] = {}
 
     def tell(text: str) -> None:
         errors.print(text, style="dim")
 
     if ":" in target:
-        shapes, arguments = shape or [], arg or []
-        made, beside = done(
-            lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
-        )
+        wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [])
+        proposal = done(lambda: function.propose(root, wanted, tell))
     elif not done(lambda: is_folder(root / target)):
         raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
-        made = done(lambda: repository.propose(root / target, wishes, tell))
+        proposal = done(lambda: repository.propose(root / target, wishes, tell))
     top = done(lambda: Checkout(root if ":" in target else root / target)).root
-    files = {"task.toml": made.text} | beside
-    if there := [file for file in files if (top / made.folder / file).exists()]:
-        raise failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
-    listed = f"{made.folder}/task.toml{''.join(f', {file}' for file in beside)}"
-    for line in [] if as_json else [*made.seen, f"\n{listed}:\n\n{made.text}"]:
+    folder = proposal.folder
+    files = {"task.toml": proposal.text} | dict(proposal.beside)
+    if there := [file for file in files if (top / folder / file).exists()]:
+        raise failed(f"{folder}/{there[0]} is there already: choose another --name, or remove it")
+    listed = f"{folder}/task.toml{''.join(f', {file}' for file in proposal.beside)}"
+    for line in [] if as_json else [*proposal.seen, f"\n{listed}:\n\n{proposal.text}"]:
         console.print(line)
-    if yes and made.failed:
-        raise failed("not written, since the function failed its trial; without --yes you are asked")
-    answer = {"folder": str(made.folder), "seen": made.seen, "files": files}
+    status = "failed" if proposal.is_open else "passed"
+    answer = {"status": status, "folder": str(folder), "seen": proposal.seen, "files": files}
     if as_json and not yes:
-        status = "failed" if made.failed else "passed"
-        print_json({"summary": f"not written: {listed}", "status": status, **answer, "next": "--yes writes the files"})
-        raise typer.Exit(int(made.failed))
-    if not (yes or typer.confirm("write it?", default=not made.failed)):
+        print_json({"summary": f"not written: {listed}", **answer, "next": "--yes writes the files"})
+        raise typer.Exit(2 if proposal.is_open else 0)
+    if not (yes or typer.confirm("write it?", default=True)):
         raise typer.Exit(1)
-    (top / made.folder).mkdir(parents=True, exist_ok=True)
+    (top / folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
-        write_atomically(top / made.folder / file, text)
-    runs = "the function on the cases for the cpu" if beside else "its tests once"
-    then = (
-        f"git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which runs {runs}. Then "
-        f"tilewright session start {made.folder}"
-    )
-    print_answer(as_json, [f"written. Next: {then}"], f"written: {listed}", status="passed", **answer, next=then)
+        write_atomically(top / folder / file, text)
+    summary = "written"
+    then = f"git add {folder} && git commit -m 'task', then tilewright session start {folder}"
+    if proposal.is_open:
+        summary = "written, but not complete"
+        then = (
+            f"search {folder}/task.py for FILL IN, and write how to draw these inputs. Then git add {folder} && git "
+            f"commit -m 'task', and tilewright check {folder}"
+        )
+    print_answer(as_json, [f"{summary}. Next: {then}"], f"{summary}: {listed}", **answer, next=then)
+    raise typer.Exit(2 if proposal.is_open else 0)
 
 
 @app.command()

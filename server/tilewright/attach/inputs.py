@@ -1,0 +1,207 @@
+"""From calls of a function to the code that draws such inputs: shapes by named dimensions, dtypes, strides, values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
+"""Of dimensions, from the last one of the first tensor on."""
+CASES = 4
+"""Taken at most from the calls, the largest first."""
+CONTIGUOUS = "contiguous"
+FILL_IN = "FILL IN"
+"""Marks what a person has to write, since it cannot be drawn from what is known."""
+
+
+@dataclass
+class Tensor:
+    """A tensor of a call: its shape, dtype, layout in memory (see `layout_of`), and what its values are like."""
+
+    shape: list[int]
+    dtype: str
+    layout: str = ""
+    expanded: list[int] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """What a function was called with. `test`: the test that did so."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    test: str = ""
+
+    @property
+    def elements(self) -> int:
+        return sum(_product(tensor.shape) for tensor in self.tensors.values())
+
+    @property
+    def has_empty(self) -> bool:
+        return any(not _product(tensor.shape) for tensor in self.tensors.values())
+
+
+@dataclass
+class Inputs:
+    """How a task draws its inputs, and its cases, the largest call first."""
+
+    shapes: dict[str, list[str]]
+    """The names of each tensor's dimensions. What is always 0 stays a number."""
+    cases: list[dict[str, Any]]
+    sizes: dict[str, int]
+    """Of the first case, by dimension."""
+    empty: set[str]
+    """Dimensions that are 0 in a call."""
+    dtypes: dict[str, str]
+    """What each tensor's dtype is in code."""
+    lines: list[str]
+    """The code that draws each tensor."""
+    arguments: dict[str, Any]
+    """The arguments that are no tensors and the same in all calls."""
+    by_case: list[str]
+    """Arguments that differ between calls, and are keys of a case."""
+    tests: list[str]
+    """The test behind each case."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a person has to write something."""
+        return any(FILL_IN in line for line in self.lines)
+
+
+def inputs_of(calls: Sequence[Call]) -> Inputs:
+    """How to draw inputs like those of `calls`, the first of which is the task's first case. Calls with other tensors
+    are left out."""
+    first = calls[0]
+    ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
+    alike = [
+        call
+        for call in calls
+        if {name: len(tensor.shape) for name, tensor in call.tensors.items()} == ranks
+        and call.values.keys() == first.values.keys()
+        and all(call.tensors[name].expanded == tensor.expanded for name, tensor in first.tensors.items())
+    ]
+    varying = [
+        name
+        for name, value in first.values.items()
+        if all(isinstance(call.values[name], int | float | str) for call in alike)
+        and any(call.values[name] != value for call in alike)
+    ]
+    alike = [call for call in alike if all(call.values[n] == v for n, v in first.values.items() if n not in varying)]
+    shapes = _named(alike, {*first.values})
+    main = next((tensor.dtype for tensor in first.tensors.values() if "float" in tensor.dtype), "float32")
+    follows = [name for name, tensor in first.tensors.items() if tensor.dtype == main]
+    layouts = [name for name in ranks if len({call.tensors[name].layout for call in alike}) > 1]
+    cases, tests, empty, sizes = list[dict[str, Any]](), list[str](), set[str](), dict[str, int]()
+    for call in alike:
+        own = {
+            dim: size for name, dims in shapes.items() for dim, size in zip(dims, call.tensors[name].shape, strict=True)
+        }
+        own = {dim: size for dim, size in own.items() if not dim.isdigit()}
+        empty |= {dim for dim, size in own.items() if not size}
+        dtypes = {call.tensors[name].dtype for name in follows}
+        same = all(call.tensors[n].dtype == tensor.dtype for n, tensor in first.tensors.items() if n not in follows)
+        if (call.has_empty and not first.has_empty) or len(dtypes) > 1 or not same:
+            continue
+        case = {**own, "dtype": next(iter(dtypes), main)}
+        case |= {f"{name}_layout": call.tensors[name].layout or CONTIGUOUS for name in layouts}
+        case |= {name: call.values[name] for name in varying}
+        if case not in cases:
+            cases, tests, sizes = [*cases, case], [*tests, call.test], sizes or own
+    dtype = {name: "dtype" if name in follows else f"torch.{one.dtype}" for name, one in first.tensors.items()}
+    lines = [
+        line
+        for name, tensor in first.tensors.items()
+        for line in _drawn(name, tensor, shapes[name], sizes, dtype[name], name in layouts)
+    ]
+    fixed = {name: value for name, value in first.values.items() if name not in varying}
+    return Inputs(shapes, cases[:CASES], sizes, empty, dtype, lines, fixed, varying, tests[:CASES])
+
+
+def layout_of(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """A layout as text: the axes in the order of memory, the unused elements after each, and the step between elements.
+    It is empty for a contiguous tensor, and for strides that are none of these."""
+    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    expected = 1
+    for axis in reversed(axes):
+        if strides[axis] != expected:
+            break
+        expected *= shape[axis]
+    else:
+        return ""
+    order = sorted(range(len(shape)), key=lambda axis: (-strides[axis] if axis in axes else 0, axis))
+    inner = [axis for axis in order if axis in axes]
+    if not inner or any(strides[axis] <= 0 for axis in inner):
+        return ""
+    step, pads = strides[inner[-1]], dict.fromkeys(order, 0)
+    unit = step
+    for outer, axis in zip(reversed(inner[:-1]), reversed(inner[1:]), strict=True):
+        if strides[outer] % unit or strides[outer] // unit < shape[axis]:
+            return ""
+        pads[axis] = strides[outer] // unit - shape[axis]
+        unit = strides[outer]
+    return f"{','.join(map(str, order))}:{','.join(str(pads[axis]) for axis in order)}:{step}"
+
+
+def _product(shape: Sequence[int]) -> int:
+    result = 1
+    for size in shape:
+        result *= size
+    return result
+
+
+def _named(calls: Sequence[Call], taken: set[str]) -> dict[str, list[str]]:
+    """Names for dimensions: those of different tensors that are equal in all calls are the same dimension."""
+    known: dict[str, tuple[int, ...]] = {}
+    names = [name for name in NAMES if name not in taken]
+    shapes: dict[str, list[str]] = {}
+    for tensor in calls[0].tensors:
+        own: list[str] = []
+        for axis in reversed(range(len(calls[0].tensors[tensor].shape))):
+            sizes = tuple(call.tensors[tensor].shape[axis] for call in calls)
+            if not any(sizes):
+                own.insert(0, "0")
+                continue
+            name = next((name for name, there in known.items() if there == sizes and name not in own), "")
+            if not name:
+                name = names[len(known)] if len(known) < len(names) else f"D{len(known)}"
+                known[name] = sizes
+            own.insert(0, name)
+        shapes[tensor] = own
+    return shapes
+
+
+def _drawn(name: str, tensor: Tensor, dims: list[str], sizes: dict[str, int], dtype: str, by_case: bool) -> list[str]:
+    """The lines that draw one tensor."""
+    shape = ", ".join("1" if axis in tensor.expanded else dim for axis, dim in enumerate(dims))
+    where = "generator=generator, device=generator.device"
+    size = f"({shape}{',' * (len(dims) == 1)})"
+    values = tensor.values
+    lines = []
+    if "fill" in values:
+        lines.append(f"{name} = torch.zeros({size}, dtype={dtype}, device=generator.device)")
+        lines[-1] += f"  # {FILL_IN}: {values['fill']}"
+    elif "share" in values:
+        lines.append(f"{name} = torch.rand({size}, {where}) < {values['share']:.3g}")
+    elif "arange" in values:
+        lines.append(f"{name} = torch.arange({shape}, device=generator.device).to({dtype})")
+    elif "low" in values:
+        low, high = values["low"], values["high"]
+        top = min((dim for dim in sizes if high < sizes[dim] <= 2 * high), key=lambda dim: sizes[dim], default="")
+        lines.append(f"{name} = torch.randint({low}, {top or high + 1}, {size}, {where}).to({dtype})")
+        if "special" in values:
+            rare = f"torch.rand({size}, {where}) < {values['special_share']:.3g}"
+            lines.append(f"{name} = torch.where({rare}, {values['special']}, {name}).to({dtype})")
+    else:
+        least, most = values.get("least", -1.0), values.get("most", 1.0)
+        positive = least >= 0 and most > 0
+        draw = "torch.rand" if positive and most <= 1 else "torch.randn"
+        lines.append(f"{name} = {draw}({size}, {where}){'.abs()' * (positive and most > 1)}.to({dtype})")
+    if tensor.expanded:
+        lines.append(f"{name} = {name}.expand({', '.join(dims)})")
+    elif by_case or tensor.layout:
+        layout = f'case["{name}_layout"]' if by_case else f'"{tensor.layout}"'
+        lines.append(f"{name} = laid_out({name}, {layout})")
+    return lines
