@@ -21,7 +21,9 @@ def search(sizes: Sizes, takes: Callable[[Case, Values], bool], **given: Any) ->
     base = {name: min(size, 96) for name, size in sizes.items()} | {"dtype": "float32"}
     tops = {name: min(size, 384) for name, size in sizes.items()}
     task = Task(file, Path())
-    found = Search(task, Backend.CPU, dimensions, lambda c, v: "" if takes(c, v) else "it raises", base, tops)
+    found = Search(
+        task, Backend.CPU, dimensions, lambda c, v: "" if takes(c, v) else "it raises", lambda case: True, base, tops
+    )
     found.run()
     return found
 

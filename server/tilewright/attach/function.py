@@ -66,7 +66,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     shapes, dtypes = shapes_of(wishes.shapes)
     request: dict[str, Any] = {
         "entry": entry, "reference": reference, "shapes": shapes, "dtype": _dtype(wishes.dtype), "dtypes": {},
-        "arguments": dict(map(_argument, wishes.arguments)), "locate": False,
+        "arguments": dict(map(argument_of, wishes.arguments)), "locate": False,
     }  # fmt: skip
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
@@ -327,7 +327,7 @@ def _dtype(text: str, known: tuple[str, ...] = DRAWN) -> str:
     return dtype
 
 
-def _argument(text: str) -> tuple[str, Any]:
+def argument_of(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise UsageError(f"--arg {text}: an argument is written name=value, as in eps=1e-6")

@@ -71,9 +71,9 @@ class Inputs:
         return any(FILL_IN in line for line in self.lines)
 
 
-def inputs_of(calls: Sequence[Call]) -> Inputs:
+def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None) -> Inputs:
     """How to draw inputs like those of `calls`, the first of which is the task's first case. Calls with other tensors
-    are left out."""
+    are left out. `named`: the dimensions of each tensor, as names, numbers, or sums of these."""
     first = calls[0]
     ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
     alike = [
@@ -90,7 +90,7 @@ def inputs_of(calls: Sequence[Call]) -> Inputs:
         and any(call.values[name] != value for call in alike)
     ]
     alike = [call for call in alike if all(call.values[n] == v for n, v in first.values.items() if n not in varying)]
-    shapes = _named(alike, {*first.values})
+    shapes = named or _named(alike, {*first.values})
     main = next((tensor.dtype for tensor in first.tensors.values() if "float" in tensor.dtype), "float32")
     follows = [name for name, tensor in first.tensors.items() if tensor.dtype == main]
     layouts = [name for name in ranks if len({call.tensors[name].layout for call in alike}) > 1]
@@ -99,7 +99,7 @@ def inputs_of(calls: Sequence[Call]) -> Inputs:
         own = {
             dim: size for name, dims in shapes.items() for dim, size in zip(dims, call.tensors[name].shape, strict=True)
         }
-        own = {dim: size for dim, size in own.items() if not dim.isdigit()}
+        own = {dim: size for dim, size in own.items() if dim.isidentifier()}
         empty |= {dim for dim, size in own.items() if not size}
         dtypes = {call.tensors[name].dtype for name in follows}
         same = all(call.tensors[n].dtype == tensor.dtype for n, tensor in first.tensors.items() if n not in follows)
@@ -185,6 +185,13 @@ def _drawn(name: str, tensor: Tensor, dims: list[str], sizes: dict[str, int], dt
         lines[-1] += f"  # {FILL_IN}: {values['fill']}"
     elif "share" in values:
         lines.append(f"{name} = torch.rand({size}, {where}) < {values['share']:.3g}")
+    elif "probabilities" in values:
+        lines.append(f"{name} = torch.softmax(torch.randn({size}, {where}), dim=-1).to({dtype})")
+    elif "rises_to" in values:
+        rise = f"torch.linspace(0, {values['rises_to']}, {shape}, device=generator.device)"
+        lines.append(f"{name} = {rise}.round().to({dtype})")
+    elif "below" in values:
+        lines.append(f"{name} = torch.randint(0, {values['below']}, {size}, {where}).to({dtype})")
     elif "arange" in values:
         lines.append(f"{name} = torch.arange({shape}, device=generator.device).to({dtype})")
     elif "low" in values:

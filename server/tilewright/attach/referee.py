@@ -17,7 +17,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilewright.attach.sizes import CUTS, SECRET, Dimension, Search, Sizes, Why, first_case
+from tilewright.attach.sizes import CUTS, SECRET, Dimension, Search, Sizes, first_case
 from tilewright.evaluation.correctness import Run, check_case
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.referee import Referee
@@ -29,6 +29,8 @@ from tilewright.task import Backend, Case, TaskError, Values, case_label
 from tilewright.wire.channel import Message
 
 REASON_LIMIT = 140
+CPU_BYTES = 16 * 2**20
+"""Of a case's inputs and outputs, the most for which a check on the CPU takes no minutes."""
 LONG = ((2100, 5), (2048, 8))
 """Sizes of the last dimension and of all others, for a case in which loops over the last turn more than once."""
 
@@ -73,6 +75,13 @@ class Trials:
             self._known[label] = shortened(self._outcome(Run(case, False, Seeds(f"{SECRET} {label}").next(), values)))
         return self._known[label]
 
+    def fits(self, case: Case) -> bool:
+        """Whether a case is small enough for the CPU."""
+        try:
+            return self._code.device != "cpu" or self._code.work(case).bytes <= CPU_BYTES
+        except TaskError:  # the run says why
+            return True
+
     def close(self) -> None:
         """End the worker."""
         self._ending.close()
@@ -102,10 +111,13 @@ def found(trials: Trials, code: TaskCode, message: Message, backend: Backend) ->
     full = visible[0]
     sizes = {name: one.size for name, one in dimensions.items()}
     reasons = []
-    for cut in first_case(dimensions, (*CUTS, *[max(sizes.values(), default=1)] * (backend is Backend.CUDA))):
-        if not (reason := trials.why(full | cut, Values.DRAWN)):
+    for cut in first_case(dimensions, (*CUTS, 4, 1, *[max(sizes.values(), default=1)] * (backend is Backend.CUDA))):
+        if not trials.fits(full | cut):
+            reasons.append(f"there is no GPU here, and even small inputs take over {CPU_BYTES >> 20} MiB")
+        elif not (reason := trials.why(full | cut, Values.DRAWN)):
             break
-        reasons.append(f"with {case_label({**cut})} {reason}" if cut else reason)
+        else:
+            reasons.append(f"with {case_label({**cut})} {reason}" if cut else reason)
     else:
         return {"failed": reasons[0], "wrong": trials.wrong, "case": 0}
     variants = {repr({**case, **cut}): (number, case | cut) for number, case in reversed([*enumerate(visible)])}
@@ -113,18 +125,18 @@ def found(trials: Trials, code: TaskCode, message: Message, backend: Backend) ->
         if reason := trials.why(case, Values.DRAWN):
             return {"failed": f"with {case_label(case)} {reason}", "wrong": True, "case": number}
     tops = {name: min(size, max(4 * cut[name], CUTS[0])) for name, size in sizes.items()}
-    search = Search(code.task, backend, dimensions, trials.why, full | cut, tops)
+    search = Search(code.task, backend, dimensions, trials.why, trials.fits, full | cut, tops)
     search.run()
     for name, size in sizes.items():
         taken = name in search.rules and search.rules[name].takes(size)
         if dimensions[name].given is not None or size == cut[name] or taken:
             continue
-        if reason := trials.why(full | cut | {name: size}, Values.DRAWN):
+        if trials.fits(alone := full | cut | {name: size}) and (reason := trials.why(alone, Values.DRAWN)):
             return {"failed": f"it does not take {name}={size}: {reason}", "wrong": True, "case": 0}
     smaller = {name: min(top, max(cut[name], CUTS[0])) for name, top in tops.items()}
     return {
         "small": [case for _, case in sorted(variants.values(), key=lambda variant: variant[0])],
-        "long": _long(trials.why, search, message["last"], full, cut, sizes),
+        "long": _long(trials, search, message["last"], full, cut, sizes),
         "hidden": search.tables(sizes),
         "hidden_small": search.tables(smaller),
         "narrowed": search.narrowed,
@@ -132,7 +144,7 @@ def found(trials: Trials, code: TaskCode, message: Message, backend: Backend) ->
     }
 
 
-def _long(why: Why, search: Search, last: str, full: Case, cut: Sizes, sizes: Sizes) -> Sizes:
+def _long(trials: Trials, search: Search, last: str, full: Case, cut: Sizes, sizes: Sizes) -> Sizes:
     """Sizes of which the last is long; none if the function takes none, or if the user's own last size is no longer."""
     if sizes.get(last, 0) <= cut.get(last, 0):
         return {}
@@ -143,7 +155,8 @@ def _long(why: Why, search: Search, last: str, full: Case, cut: Sizes, sizes: Si
             fitting = [one for one in range(1, size + 1) if rule.takes(one)] if rule else [cut[name]]
             most = length if name == last else short
             wanted[name] = max((one for one in fitting if one <= most), default=fitting[0] if fitting else cut[name])
-        if wanted[last] > cut[last] and not why(full | wanted, Values.DRAWN):
+        case = full | wanted
+        if wanted[last] > cut[last] and trials.fits(case) and not trials.why(case, Values.DRAWN):
             return wanted
     return {}
 

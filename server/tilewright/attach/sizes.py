@@ -96,6 +96,8 @@ class Search:
     backend: Backend
     dimensions: Mapping[str, Dimension]
     why: Why
+    fits: Callable[[Case], bool]
+    """Whether a case is small enough to be tried."""
     base: Case
     tops: Sizes
 
@@ -131,7 +133,9 @@ class Search:
         self._passed[name] = {int(self.base[name]): True}
         reasons = {}
         for size in dimension.candidates(self.tops[name]):
-            if reason := self.why(self.base | {name: size}, Values.DRAWN):
+            if not self.fits(case := self.base | {name: size}):
+                continue
+            if reason := self.why(case, Values.DRAWN):
                 reasons[size] = reason
             self._passed[name][size] = not reason
         self._set_rule(name)
@@ -156,7 +160,7 @@ class Search:
         seeds = Seeds(SECRET)
         cases = drawn.hidden_cases(Backend.CPU, seeds.next(), 2 * DEFAULT.hidden_cases) if tables else []
         cases += drawn.large_cases(Backend.CPU, seeds.next())
-        for case in cases:
+        for case in filter(self.fits, cases):
             for values in (Values.DRAWN, *CLASSES):
                 if values.value not in self.excluded and (reason := self.why(case, values)):
                     return case, values, reason

@@ -70,7 +70,7 @@ def laid_out(tensor, layout):
 
 def task_py(call: str, imported: str, inputs: Inputs) -> str:
     """The text of task.py: inputs drawn as in the calls, the reference by `call`, and the work by counting."""
-    dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if not dim.isdigit())]
+    dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if dim.isidentifier())]
     drawn = "\n".join(f"    {line}" for line in inputs.lines)
     arguments = [f'"{name}": {name}' for name in inputs.shapes]
     arguments += [f'"{name}": {value!r}' for name, value in inputs.arguments.items()]

@@ -97,7 +97,11 @@ def demo(
 @app.command()
 def init(
     target: Annotated[
-        str, typer.Argument(help="a repository's folder, or a function as module:function or file.py:function")
+        str,
+        typer.Argument(
+            help="a repository's folder, a function as module:function or file.py:function, or a problem of others as "
+            "kernelbench:FILE or flashinfer:FILE"
+        ),
     ] = ".",
     kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
     test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
@@ -130,7 +134,16 @@ def init(
     def tell(text: str) -> None:
         errors.print(text, style="dim")
 
-    if ":" in target:
+    kind, _, problem = target.partition(":")
+    if kind == "kernelbench":
+        from tilewright.attach import kernelbench
+
+        proposal = done(lambda: kernelbench.propose(root, Path(problem), range_ or [], name, tell))
+    elif kind == "flashinfer":
+        from tilewright.attach import flashinfer
+
+        proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
+    elif problem:
         wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [])
         proposal = done(lambda: function.propose(root, wanted, tell))
     elif not done(lambda: is_folder(root / target)):

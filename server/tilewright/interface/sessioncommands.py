@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.configuration import configuration_of
+from tilewright.files import write_atomically
 from tilewright.interface.terminal import (
     HERE,
     Json,
@@ -179,6 +180,10 @@ def finish(
         bool, typer.Option("--squash", help="one commit of all; default: one for each kept edit")
     ] = False,
     branch: Annotated[str, typer.Option(help="the branch's name; default: the session's with -clean after it")] = "",
+    flashinfer: Annotated[
+        Path | None,
+        typer.Option(help="write the kernel to this file, as a solution for flashinfer-bench, and make no branch"),
+    ] = None,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
@@ -188,6 +193,13 @@ def finish(
     """
     from tilewright.session.finish import finish as run
 
+    if flashinfer is not None:
+        from tilewright.attach.flashinfer import solution
+
+        write_atomically(flashinfer, done(lambda: solution(Checkout(root), session)))
+        summary = f"{flashinfer}: the kernel as a solution for flashinfer-bench"
+        print_answer(as_json, [summary], summary)
+        return
     lines = done(lambda: run(Checkout(root), session, branch, squash))
     print_answer(as_json, lines, lines[0], next="\n".join(lines[1:]))
 
