@@ -225,20 +225,17 @@ def test_a_function_that_fails_is_no_task(package: Path) -> None:
     commit_all(package, "bias")
     given = ("mypkg.bias:added", "--reference", "mypkg.bias:reference")
     refused = init(package, *given, "--shape", "64x32", "--yes")
-    for text in (
-        "fails against its reference before anything was changed: with N=32 M=64 it raises ValueError: bias is 1-D. "
-        "--shape 64x32 was given to x and bias alike. If they differ, name each: --shape x=64x32 --shape bias=32",
-    ):
-        assert text in " ".join(refused.stderr.split())
+    shown = " ".join(refused.stderr.split())
+    assert "fails against its reference before anything was changed: with M=64 N=32 ValueError: bias is 1-D" in shown
+    assert (
+        "--shape 64x32 was given to x and bias alike. If they differ, name each: --shape x=64x32 --shape bias=32"
+        in shown
+    )
     assert (refused.returncode, (package / "perf").exists()) == (2, False)
     named = init(package, *given, "--shape", "x=64x32").stderr
     assert "--shape bias=<its shape> is missing, as in --shape bias=32" in named
     elsewhere = ("mypkg.bias:extended", *given[1:], "--shape", "x=64x32", "--shape", "bias=32", "--yes")
-    on_gpu = init(package, *elsewhere)
-    assert on_gpu.returncode == 2
-    assert "needs a GPU, and this machine has none: with N=32 M=64 it raises RuntimeError: Found no NVIDIA" in (
-        " ".join(on_gpu.stderr.split())
-    )
+    assert init(package, *elsewhere).returncode == 0, "it is given what it takes for tensors of a GPU"
 
 
 TESTS = """
@@ -564,3 +561,105 @@ def test_a_task_has_what_the_calls_had(package: Path) -> None:
     assert spread.returncode == 2, "a person has to fill in how starts are drawn"
     assert "search perf/spread/task.py for FILL IN" in " ".join(spread.stdout.split())
     assert "FILL IN: the values rise from 0 to 4 in the tests" in (package / "perf/spread/task.py").read_text()
+
+
+@pytest.mark.slow
+def test_the_same_line_gives_the_same_task(package: Path) -> None:
+    texts = []
+    for name in ("first", "second"):
+        assert init(package, "mypkg.ops:grouped", "--shape", "64x256", "--name", name, "--yes").returncode == 0
+        texts.append((package / "perf" / name / "task.toml").read_text().replace(name, ""))
+    assert texts[0] == texts[1]
+    assert tomllib.loads(texts[0].replace('name = ""', 'name = "a"'))["hidden"][0]["N"]["multiple_of"] == 32
+
+
+DEFINITION = {
+    "name": "silu_h64",
+    "op_type": "activation",
+    "axes": {"rows": {"type": "var"}, "hidden": {"type": "const", "value": 64}},
+    "inputs": {"x": {"shape": ["rows", "hidden"], "dtype": "float32"}, "scale": {"shape": None, "dtype": "float32"}},
+    "outputs": {"out": {"shape": ["rows", "hidden"], "dtype": "float32"}},
+    "reference": "import torch\n\n\ndef run(x, scale):\n    y = x * scale\n    return y * torch.sigmoid(x) * 1.0 * 1.0",
+}
+WORKLOADS = [
+    {"definition": "silu_h64", "workload": {"axes": {"rows": rows}, "inputs": {
+        "x": {"type": "random"}, "scale": {"type": "scalar", "value": 0.5}}, "uuid": f"{rows}"}}
+    for rows in (16, 512)
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_definition_becomes_a_task_and_a_kept_kernel_a_solution(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "set/definitions/silu").mkdir(parents=True)
+    (tmp_path / "set/workloads/silu").mkdir(parents=True)
+    path = tmp_path / "set/definitions/silu/silu_h64.json"
+    path.write_text(json.dumps(DEFINITION))
+    (tmp_path / "set/workloads/silu/silu_h64.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
+    done = init(package, f"flashinfer:{path}", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/silu_h64/task.toml").read_text())
+    assert [case["rows"] for case in task["cases"] if "backend" not in case] == [512, 16]
+    commit_all(package, "task")
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/silu_h64", quiet, backend=Backend.CPU, wait_s=250)
+        assert started.phase == "ready", started.summary
+        kernel = package / "perf/silu_h64/kernel.py"
+        kernel.write_text(kernel.read_text().replace(" * 1.0 * 1.0", ""))
+        assert (await loop.run_correctness(quiet, 250)).status is Status.PASSED
+        assert (await loop.run_benchmark(quiet, 250)).verdict == "keep"
+        loop.checkpoint()
+        await loop.append_result("two products by one are left out", quiet, "host work")
+
+    play(package, scene)
+    out = tmp_path / "solution.json"
+    finished = tilewright("finish", "--flashinfer", str(out), cwd=package)
+    assert finished.returncode == 0, finished.stderr
+    solution = json.loads(out.read_text())
+    assert (solution["definition"], solution["spec"]["entry_point"]) == ("silu_h64", "kernel.py::run")
+    assert solution["spec"]["destination_passing_style"] is False
+    assert "* 1.0" not in solution["sources"][0]["content"]
+
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(features)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+batch = 64
+features = 32
+
+
+def get_inputs():
+    return [torch.rand(batch, features)]
+
+
+def get_init_inputs():
+    return [features]
+"""
+
+
+@pytest.mark.slow
+def test_a_kernelbench_problem_becomes_a_task(package: Path, tmp_path: Path) -> None:
+    path = tmp_path / "7_BatchNorm.py"
+    path.write_text(PROBLEM)
+    done = init(package, f"kernelbench:{path}", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/7_batchnorm/task.toml").read_text())
+    assert task["constant"][:2] == ["norm_weight", "norm_bias"]
+    assert set(task["cases"][0]) == {"batch", "dtype"}, "the weights have the other size"
+    commit_all(package, "task")
+    checked = tilewright("check", "perf/7_batchnorm", cwd=package)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    path.write_text("import torch\n")
+    assert "is no KernelBench problem: it defines no Model" in init(package, f"kernelbench:{path}").stderr
+    assert "is no definition of flashinfer-bench" in init(package, f"flashinfer:{path}").stderr

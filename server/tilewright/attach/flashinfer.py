@@ -80,8 +80,11 @@ def propose(
         "kernel.py": definition.reference + "\n",
         DEFINITION: text,
     }
-    seen = [f"inputs: {', '.join(f'{tensor} ({shape})' for tensor, shape in inputs.shapes.items())}",
-            f"reference: the definition's own, in float64; kernel.py begins as {function} of it"]  # fmt: skip
+    shown = ", ".join(f"{tensor} ({' x '.join(dims)})" for tensor, dims in inputs.shapes.items())
+    seen = [
+        f"inputs: {shown}",
+        f"reference: the definition's own, in float64; kernel.py begins as {function} of it",
+    ]
     proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
     return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), "", tell)
 

@@ -58,8 +58,11 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     shapes: Shapes = request["shapes"]
     if not dtypes:
         tensors = _tensors(function, arguments, shapes)
-        shapes, answer["narrow"] = _shapes(reference, tensors, shapes, arguments)
         dtypes = dict.fromkeys(tensors, request["dtype"])
+        tries = _tries(tensors, shapes)
+        if not request["reference"] and (kernels := _kernels(function, tries[0], dtypes, arguments)):
+            return answer | {"kernels": kernels}
+        shapes, answer["narrow"] = _shapes(reference, tries, arguments)
     elif not dtypes.keys() <= shapes.keys():
         raise Unusable("a shape is missing for a tensor that has a dtype")
     answer |= {"shapes": shapes, "dtypes": dtypes}
@@ -105,11 +108,9 @@ def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: Shapes
     return tensors
 
 
-def _shapes(
-    reference: Callable[..., Any], tensors: list[str], given: Shapes, arguments: dict[str, Any]
-) -> tuple[Shapes, str]:
-    """The shape of each tensor. A shape for all is also tried with only its last dimension for all tensors but the
-    first, as weights have it. And the dtype of an output that is no float64, if there is such."""
+def _tries(tensors: list[str], given: Shapes) -> list[Shapes]:
+    """The shapes that tensors may have. A shape for all is also taken with only its last dimension for all tensors but
+    the first, as weights have it."""
     if unknown := given.keys() - {*tensors, ""}:
         raise Unusable(f"--shape {min(unknown)}=…: the tensors are {', '.join(tensors)}")
     if "" not in given and (missing := [name for name in tensors if name not in given]):
@@ -118,8 +119,13 @@ def _shapes(
     common = given.get("", [])
     all_alike = {name: given.get(name, common) for name in tensors}
     as_weights = {name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors}
+    return [all_alike, as_weights]
+
+
+def _shapes(reference: Callable[..., Any], tries: list[Shapes], arguments: dict[str, Any]) -> tuple[Shapes, str]:
+    """The first shapes that the reference takes in float64, and the dtype of an output that is no float64."""
     why = ""
-    for shapes in (all_alike, as_weights):
+    for shapes in tries:
         small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
         try:
             outputs = _tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
@@ -128,7 +134,7 @@ def _shapes(
         except Exception as error:
             why = why or f"{type(error).__name__}: {error}"
     raise Unusable(
-        f"in float64 on the CPU, with tensors {', '.join(tensors)} of sizes cut to {SMALL}, it fails: {why}. "
+        f"in float64 on the CPU, with tensors {', '.join(tries[0])} of sizes cut to {SMALL}, it fails: {why}. "
         "Take the inputs from your tests (--test FILE). Or give every tensor's shape, and the dtype of indices and "
         "masks (--shape x=4096x8192 --shape labels=4096:int64), other arguments (--arg eps=1e-6), or a reference in "
         "plain torch (--reference module:function)"

@@ -163,7 +163,7 @@ def _long(trials: Trials, search: Search, last: str, full: Case, cut: Sizes, siz
 
 def shortened(why: str) -> str:
     """The first part of a reason on one line, with the names of files instead of their paths."""
-    text = re.sub(r'"?/\S+/([^/\s"]+)"?', r"\1", " ".join(re.split(r";|: they were never", why)[0].split()))
+    text = re.sub(r'"?[\w.\-/]*/([\w.-]+\.py)"?', r"\1", " ".join(re.split(r";|: they were never", why)[0].split()))
     return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
 
 
