@@ -1,11 +1,11 @@
-"""What a repository holds: its kernels, and the tests and benchmarks that exercise them. Reads source, runs none."""
+"""What a repository holds: its kernels, and the tests and benchmarks that name them. Reads text, and runs nothing."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from tilewright.repository import Files
@@ -14,23 +14,29 @@ _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
 _KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit)\b", re.MULTILINE)
 """What marks a kernel, as it is usually written."""
+_FUNCTION = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 _PERF_FUNCTION = re.compile(r"perf|bench", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: what it defines, imports and mentions."""
+    """One Python file."""
 
     path: str
     module: str
-    functions: tuple[str, ...]
-    has_kernel: bool
-    imports: frozenset[str]
-    words: frozenset[str] = field(repr=False)
+    text: str = field(repr=False)
 
     @property
     def name(self) -> str:
         return PurePosixPath(self.path).name
+
+    @property
+    def has_kernel(self) -> bool:
+        return bool(_KERNEL.search(self.text))
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        return tuple(_FUNCTION.findall(self.text))
 
     @property
     def is_bench(self) -> bool:
@@ -51,6 +57,16 @@ class Source:
         """Test functions that measure rather than check, by their names."""
         return tuple(name for name in self.functions if name.startswith("test") and _PERF_FUNCTION.search(name))
 
+    def kinship(self, kernel: Source) -> int:
+        """How much speaks for this file exercising `kernel`: its name, its module or its public functions in the text;
+        0 if none does."""
+        stem = re.sub(r"[^a-z0-9]", "", PurePosixPath(kernel.path).stem.casefold())
+        alike = stem in re.sub(r"[^a-z0-9]", "", self.name.casefold())
+        module = bool(re.search(rf"\b{re.escape(kernel.module)}(?![\w.])", self.text))
+        public = [name for name in kernel.functions if not name.startswith("_")]
+        called = bool(public) and bool(re.search(rf"\b({'|'.join(public)})\b", self.text))
+        return 4 * (alike and (module or called)) + 2 * module + called
+
 
 @dataclass(frozen=True)
 class Exercise:
@@ -62,121 +78,47 @@ class Exercise:
 
 
 def read_sources(files: Files) -> dict[str, Source]:
-    """The Python files of a repository by path; what cannot be parsed is left out."""
-    roots = sorted({root for name in files if (root := _import_root(name, files)) is not None}, key=len, reverse=True)
-    found = {}
-    for path, content in files.items():
-        if path.endswith(".py"):
-            try:
-                tree = ast.parse(content)
-            except (SyntaxError, ValueError):
-                continue
-            found[path] = _source(path, content, tree, roots)
-    return found
+    """The Python files of a repository by path."""
+    return {
+        path: Source(path, _module(path, files), content.decode("utf-8", "replace"))
+        for path, content in files.items()
+        if path.endswith(".py")
+    }
 
 
 def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
-    """The kernel files, or the file that is `named`, each with what exercises it: by imports, and first what also
-    shares its name."""
-    by_module = {source.module: source for source in sources.values()}
-    reached = {
-        path: _reached(source, by_module) for path, source in sources.items() if source.is_test or source.is_bench
-    }
+    """The kernel files, or the file that is `named`, each with what exercises it."""
+    users = [source for source in sources.values() if source.is_test or source.is_bench]
     found = []
     for kernel in sources.values():
-        wanted = kernel.path == named if named else kernel.has_kernel and not (kernel.is_test or kernel.is_bench)
-        if not wanted:
+        if kernel.path != named if named else not kernel.has_kernel or kernel in users:
             continue
-        users = [sources[path] for path, modules in reached.items() if kernel.module in modules]
-        ranked = sorted(users, key=lambda user: (-_kinship(kernel, user), user.path))
-        near = [user for user in ranked if _kinship(kernel, user) > 0] or ranked
-        tests = tuple(user for user in near if user.is_test)
-        benches = tuple(user for user in near if user.is_bench or user.perf_functions)
+        kin = [user for user in users if user is not kernel and user.kinship(kernel)]
+        ranked = sorted(kin, key=lambda user: (-user.kinship(kernel), user.path))
+        tests = tuple(user for user in ranked if user.is_test)
+        benches = tuple(user for user in ranked if user.is_bench or user.perf_functions)
         found.append(Exercise(kernel, tests, benches))
     return found
 
 
-def _source(path: str, content: bytes, tree: ast.Module, roots: list[str]) -> Source:
-    functions, imports, words = [], set(), set()
-    module = _module(path, roots)
-    package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            functions.append(node.name)
-        elif isinstance(node, ast.Import):
-            imports |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            origin = ".".join(filter(None, (base, node.module or "")))
-            imports |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Name):
-            words.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            words.add(node.attr)
-    has_kernel = bool(_KERNEL.search(content.decode("utf-8", "replace")))
-    return Source(path, module, tuple(functions), has_kernel, frozenset(imports), frozenset(words))
-
-
-def _reached(source: Source, by_module: Mapping[str, Source]) -> set[str]:
-    """The repository's modules that a file imports, and those that these import."""
-    found: set[str] = set()
-    queue = [*source.imports]
-    while queue:
-        name = queue.pop()
-        for known in _with_packages(name):
-            if known in by_module and known not in found:
-                found.add(known)
-                queue += by_module[known].imports
-    return found
-
-
-def _with_packages(name: str) -> Iterator[str]:
-    """A module's name, and those of the packages that it lies in, which are imported with it."""
-    while name:
-        yield name
-        name = name.rpartition(".")[0]
-
-
-def _kinship(kernel: Source, user: Source) -> int:
-    """How much speaks for `user` exercising `kernel`, beyond reaching it: its name, a direct import, its functions."""
-    stem = _plain(PurePosixPath(kernel.path).stem)
-    named = stem in _plain(PurePosixPath(user.path).stem)
-    direct = kernel.module in user.imports
-    called = bool({name for name in kernel.functions if not name.startswith("_")} & user.words)
-    return 4 * named + 2 * direct + called
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
-
-
-def _import_root(name: str, files: Files) -> str | None:
-    """The folder that holds a file's outermost package; None for what lies in no package."""
-    place = PurePosixPath(name).parent
-    if f"{place}/__init__.py" not in files:
-        return None
-    while f"{place}/__init__.py" in files:
-        place = place.parent
-    return place.as_posix()
-
-
-def _module(path: str, roots: list[str]) -> str:
-    """A file's dotted name as seen from the import root it lies in, from `src`, or from the repository's root."""
-    inside = next((root for root in [*roots, "src"] if root != "." and path.startswith(f"{root}/")), "")
-    relative = path.removeprefix(f"{inside}/") if inside else path
-    return relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def _module(path: str, files: Files) -> str:
+    """A file's dotted name: from the folder that holds its outermost package, from `src`, or from the root."""
+    root = module_at(path, files)[1] if f"{PurePosixPath(path).parent}/__init__.py" in files else ""
+    inside = path.removeprefix(f"{root}/") if root not in ("", ".") else path.removeprefix("src/")
+    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def module_at(path: str, files: Files) -> tuple[str, str]:
-    """A file's dotted name, and the folder from which it is imported so."""
-    root = _import_root(path, files) or PurePosixPath(path).parent.as_posix()
-    inside = path.removeprefix(f"{root}/") if root != "." else path
-    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", "."), root
+    """A file's dotted name, and the folder from which it is imported so: that of its outermost package."""
+    place = PurePosixPath(path).parent
+    while f"{place}/__init__.py" in files:
+        place = place.parent
+    inside = PurePosixPath(path).relative_to(place).as_posix()
+    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", "."), place.as_posix()
 
 
 def module_path(module: str, files: Files) -> str | None:
     """The committed file that a module is, the one nearest to the repository's root."""
     stem = module.replace(".", "/")
-    ends = (f"{stem}.py", f"{stem}/__init__.py")
-    fitting = [path for path in files if any(f"/{path}".endswith(f"/{end}") for end in ends)]
-    return min(fitting, key=lambda path: (path.count("/"), path), default=None)
+    ends = (f"/{stem}.py", f"/{stem}/__init__.py")
+    return min((path for path in files if f"/{path}".endswith(ends)), key=lambda path: path.count("/"), default=None)

@@ -51,9 +51,13 @@ class Definition(BaseModel):
     constraints: list[str] = Field(default_factory=list)
 
     def entry(self) -> str:
-        """The function of the reference: `run`, or the last one."""
-        names = [node.name for node in ast.parse(self.reference).body if isinstance(node, ast.FunctionDef)]
-        return "run" if "run" in names or not names else names[-1]
+        """The function of the reference: `run`, or the last one. Its parameters name the inputs, in their order."""
+        functions = [node for node in ast.parse(self.reference).body if isinstance(node, ast.FunctionDef)]
+        function = next((node for node in functions if node.name == "run"), functions[-1])
+        names = [parameter.arg for parameter in function.args.args]
+        if not self.inputs.keys() <= {*names} and len(names) >= len(self.inputs):
+            self.inputs = dict(zip(names, self.inputs.values(), strict=False))
+        return function.name
 
 
 def propose(
@@ -66,7 +70,7 @@ def propose(
         text = path.read_text(encoding="utf-8")
         definition = Definition.model_validate_json(text)
         function = definition.entry()
-    except (OSError, ValidationError, SyntaxError) as error:
+    except (OSError, ValidationError, SyntaxError, IndexError) as error:
         raise UsageError(f"{path} is no definition of flashinfer-bench: {error}") from None
     given = dict(map(argument_of, arguments))
     inputs = _inputs(definition, _workloads(path, definition), given)

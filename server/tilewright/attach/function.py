@@ -164,8 +164,8 @@ def completed(
     text = task_toml(head, [*inputs.cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
-    need_passing(placed(text), folder)
-    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside)
+    here = need_passing(placed(text), folder)
+    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside, starts_here=here)
 
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:

@@ -53,6 +53,8 @@ class Proposal:
     seen: list[str]
     beside: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
+    starts_here: bool = True
+    """Whether this machine can begin a session on it."""
 
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
@@ -182,7 +184,7 @@ def _bench_commands(bench: Source, wishes: Wishes, words: list[str]) -> list[lis
     """Commands to try in turn: only the tests whose names hold the backend, all tests, the file as a script."""
     perf = sorted(set(bench.perf_functions)) if bench.is_test else []
     named = f"({' or '.join(perf)})" if len(perf) > 1 else "".join(perf)
-    report = ["--benchmark-json={out}"] if "pytest_benchmark" in bench.imports | bench.words else []
+    report = ["--benchmark-json={out}"] if "pytest_benchmark" in bench.text else []
     chosen = [*words, ""] if not wishes.select else [wishes.select]
     commands = [[*_pytest(wishes.bench or bench.path, named, word), *report] for word in chosen]
     return [*commands, ["python", bench.path]]

@@ -26,6 +26,8 @@ LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
+MODEL_BYTES = 2 * 2**30
+"""Of a case, the most that a session without a GPU models in minutes and in this machine's memory."""
 CHECK_SECRET = "init, the check"
 WANTS_GPU = re.compile(
     r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here|CUDA (is )?not available|"
@@ -99,27 +101,28 @@ def tried_out(
     return limits
 
 
-def need_passing(files: Files, folder: PurePosixPath) -> None:
+def need_passing(files: Files, folder: PurePosixPath) -> bool:
     """Run the check with which a session begins. Raises `UsageError` if the function does not pass it, or if a kernel
-    of it does not compile. `files` are the repository's with the task's."""
+    of it does not compile. `files` are the repository's with the task's. Whether a session can begin on this machine:
+    without a GPU, large cases are too much for it."""
     task = _task(files, folder)
     editable, backend = _editable(task, files, folder), backend_here()
     runs = Runs(backend, ARCH, files, folder)
 
-    async def judged() -> tuple[CorrectnessResult, Dumped | None]:
+    async def judged() -> tuple[CorrectnessResult, Dumped | None, float]:
         modelled = runs if backend is Backend.CPU else Runs(Backend.CPU, ARCH, files, folder)
         try:
-            await runs.work()
+            most = max(work.bytes for work in await runs.work())
             check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None)
             dump = None
             if task.file.frontend is Frontend.CUTILE:
                 dump = await modelled.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
-            return check, dump
+            return check, dump, most
         finally:
             await runs.close()
             await modelled.close()
 
-    check, dump = asyncio.run(judged())
+    check, dump, most = asyncio.run(judged())
     broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
     if broken is not None:
         ascii_only = "" if broken.kernel.isascii() else ": give it a name of ASCII letters, which are all that it takes"
@@ -129,6 +132,7 @@ def need_passing(files: Files, folder: PurePosixPath) -> None:
             f"{task.file.entry} does not pass a session's check before anything was changed: {check.message}; narrow "
             "the sizes with --range NAME=MIN..MAX"
         )
+    return backend is Backend.CUDA or most <= MODEL_BYTES
 
 
 async def _answer(
