@@ -17,6 +17,7 @@ from tilewright.attach.inputs import Inputs
 from tilewright.attach.repository import Proposal, committed, named_after
 from tilewright.attach.trial import Trial
 from tilewright.attach.trials import LIMIT_S
+from tilewright.attach.writing import COUNTED
 from tilewright.errors import UsageError
 
 PARTS = ("Model", "get_inputs", "get_init_inputs")
@@ -195,23 +196,8 @@ def reference(**inputs):
 
 
 def work(case):
-    """Each input read once, each output written once; flops of matmuls and convolutions, or one for each element."""
     inputs = drawn(case, "meta") | {{name: value.to("meta") for name, value in STATE.items()}}
-    tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
-    flops = 0
-    try:
-        with FlopCounterMode(display=False) as counted:
-            made = reference(**inputs)
-        flops = counted.get_total_flops()
-        tensors += made if isinstance(made, tuple | list) else [made]
-    except Exception:  # a Model that looks at values
-        pass
-    return Work(
-        bytes=sum(one.numel() * one.element_size() for one in tensors),
-        flops=flops or sum(one.numel() for one in tensors),
-        dtype=case["dtype"] if flops else "float32",
-    )
-'''
+{COUNTED}'''
 
 
 if __name__ == "__main__":

@@ -68,6 +68,23 @@ def laid_out(tensor, layout):
 '''
 
 
+COUNTED = """    # Each input is read once, each output written once; flops of matmuls, or one for each element.
+    tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
+    flops = 0
+    try:
+        with FlopCounterMode(display=False) as counted:
+            outputs = reference(**inputs)
+        flops = counted.get_total_flops()
+        tensors += outputs if isinstance(outputs, tuple | list) else [outputs]
+    except Exception:  # a reference that looks at values
+        pass
+    elements = sum(tensor.numel() for tensor in tensors)
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return Work(bytes=moved, flops=flops or elements, dtype=case["dtype"] if flops else "float32")
+"""
+"""The end of `work`, on inputs of the device meta."""
+
+
 def task_py(call: str, imported: str, inputs: Inputs) -> str:
     """The text of task.py: inputs drawn as in the calls, the reference by `call`, and the work by counting."""
     dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if dim.isidentifier())]
@@ -81,6 +98,7 @@ def task_py(call: str, imported: str, inputs: Inputs) -> str:
         'device="meta"),\n'
         for name, dims in inputs.shapes.items()
     )
+    others = "".join(f"        {argument},\n" for argument in arguments[len(inputs.shapes) :])
     return f'''"""Inputs, reference and work. The reference is called in float64."""
 
 {imported}
@@ -100,22 +118,6 @@ def reference(**inputs):
 
 
 def work(case):
-    """Each input read once, each output written once; flops of matmuls, or one for each element."""
-{unpacked}    tensors = {{
-{shapes}    }}
-    others = {{{", ".join(arguments[len(inputs.shapes) :])}}}
-    tensors_in_and_out = list(tensors.values())
-    flops = 0
-    try:
-        with FlopCounterMode(display=False) as counted:
-            made = reference(**tensors, **others)
-        flops = counted.get_total_flops()
-        tensors_in_and_out += made if isinstance(made, tuple | list) else [made]
-    except Exception:  # a reference that looks at values
-        pass
-    return Work(
-        bytes=sum(one.numel() * one.element_size() for one in tensors_in_and_out),
-        flops=flops or sum(one.numel() for one in tensors_in_and_out),
-        dtype=case["dtype"] if flops else "float32",
-    )
-'''
+{unpacked}    inputs = {{
+{shapes}{others}    }}
+{COUNTED}'''
