@@ -57,6 +57,8 @@ class Definition(BaseModel):
         names = [parameter.arg for parameter in function.args.args]
         if not self.inputs.keys() <= {*names} and len(names) >= len(self.inputs):
             self.inputs = dict(zip(names, self.inputs.values(), strict=False))
+        for name in {*names[: len(names) - len(function.args.defaults)]} & self.inputs.keys():
+            self.inputs[name].optional = False
         return function.name
 
 
