@@ -72,10 +72,15 @@ def propose(
         text = path.read_text(encoding="utf-8")
         definition = Definition.model_validate_json(text)
         function = definition.entry()
-    except (OSError, ValidationError, SyntaxError, IndexError) as error:
+        inputs = _inputs(definition, _workloads(path, definition), dict(map(argument_of, arguments)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{path} is no definition of flashinfer-bench: {place}: {first['msg']}") from None
+    except (OSError, SyntaxError, IndexError) as error:
         raise UsageError(f"{path} is no definition of flashinfer-bench: {error}") from None
-    given = dict(map(argument_of, arguments))
-    inputs = _inputs(definition, _workloads(path, definition), given)
+    except KeyError as error:
+        raise UsageError(f"{path}: a shape names {error}, which is no axis of the definition") from None
     entry = f"kernel:{function}"
     head: dict[str, Any] = {
         "name": name or named_after(definition.name), "entry": entry, "editable": ["kernel.py"], "frontend": "torch"
