@@ -146,14 +146,14 @@ def _workloads(path: Path, definition: Definition) -> list[dict[str, Any]]:
 def _inputs(definition: Definition, workloads: list[dict[str, Any]], given: dict[str, Any]) -> Inputs:
     constants = {name: axis.value for name, axis in definition.axes.items() if axis.value is not None}
     derived = {
-        found[1]: f"{found[2]} + 1"
+        match[1]: f"{match[2]} + 1"
         for rule in definition.constraints
-        if (found := re.fullmatch(r"(\w+) == (\w+) \+ 1", rule)) and found[1] not in constants
+        if (match := re.fullmatch(r"(\w+) == (\w+) \+ 1", rule)) and match[1] not in constants
     }
     last_of = {
-        found[2]: found[1]
+        match[2]: match[1]
         for rule in definition.constraints
-        if (found := re.fullmatch(r"(\w+) == (\w+)\[-1\](?:\.item\(\))?", rule))
+        if (match := re.fullmatch(r"(\w+) == (\w+)\[-1\](?:\.item\(\))?", rule))
     }
     free = [name for name in definition.axes if name not in constants and name not in derived]
     pages = next((spec.shape[0] for name, spec in definition.inputs.items() if "cache" in name and spec.shape), "")

@@ -42,7 +42,7 @@ class TrialReferee(Referee):
         """What the function passes: its first case, a long one, hidden ranges, and the classes of values left out."""
         code = self._task(message)
         with self._device(), contextlib.closing(Trials(self, code, message)) as trials:
-            return {"answer": found(trials, code, message, self._backend) | {"runs": trials.runs}}
+            return {"answer": answer_of(trials, code, message, self._backend) | {"runs": trials.runs}}
 
     def worker(self, code: TaskCode, message: Message, deadline: float) -> AbstractContextManager[list[WorkerHandle]]:
         """A worker that has loaded the function."""
@@ -104,7 +104,7 @@ class Trials:
         return "" if check.status is Status.PASSED else check.message or str(check.status)
 
 
-def found(trials: Trials, code: TaskCode, message: Message, backend: Backend) -> dict[str, Any]:
+def answer_of(trials: Trials, code: TaskCode, message: Message, backend: Backend) -> dict[str, Any]:
     """The answer to a request, as JSON."""
     dimensions = {name: Dimension(**one) for name, one in message["dimensions"].items()}
     visible = [entry.case for entry in code.task.file.cases]
