@@ -557,9 +557,11 @@ def test_a_task_has_what_the_calls_had(package: Path) -> None:
     assert "as tests/test_reversed.py::test_through_memory[True] calls it, fails against its reference" in (
         " ".join(turned.stderr.split())
     )
-    spread = init(package, "mypkg.reversed:spread", *test)
+    spread = init(package, "mypkg.reversed:spread", *test, "--json")
     assert spread.returncode == 2, "a person has to fill in how starts are drawn"
-    assert "search perf/spread/task.py for FILL IN" in " ".join(spread.stdout.split())
+    answer = json.loads(spread.stdout)
+    assert answer["status"] == "failed"
+    assert "search perf/spread/task.py for FILL IN" in answer["next"]
     assert "FILL IN: the values rise from 0 to 4 in the tests" in (package / "perf/spread/task.py").read_text()
 
 

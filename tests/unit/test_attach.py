@@ -71,9 +71,9 @@ def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
     named = _choice(sources, Wishes(kernel="lib/util.py", bench="benchmarks/bench_gelu.py"))
     assert (named.tests[0].path, named.benches[0].path) == ("tests/test_other.py", "benchmarks/bench_gelu.py")
-    with pytest.raises(UsageError, match="found no benchmark that imports it; name it with --bench"):
+    with pytest.raises(UsageError, match="found no benchmark that names it; name it with --bench"):
         _choice(sources, Wishes(kernel="lib/util.py"))
-    with pytest.raises(UsageError, match="found no test that imports it; name it with --test"):
+    with pytest.raises(UsageError, match="found no test that names it; name it with --test"):
         _choice(read_sources(files() | {"lib/util.py": b"import triton\n"}), Wishes(kernel="lib/__init__.py"))
     with pytest.raises(UsageError, match=r"--kernel nowhere\.py: no such Python file is committed"):
         _choice(sources, Wishes(kernel="nowhere.py"))

@@ -150,7 +150,7 @@ def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
     one = given[0]
     lacking, option = ("test", "--test") if not one.tests else ("benchmark", "--bench")
     named = f"name it with {option} path/to/file.py"
-    raise UsageError(f"{one.kernel.path}: found no {lacking} that imports it; {named}, or {OF_FUNCTION}")
+    raise UsageError(f"{one.kernel.path}: found no {lacking} that names it; {named}, or {OF_FUNCTION}")
 
 
 def _words(kernel: Source, wishes: Wishes) -> list[str]:
