@@ -48,7 +48,7 @@ def doubled(x):
 def grouped(x):
     return (x.view(x.shape[0], x.shape[1] // 32, 32) * 2).reshape(x.shape)
 """
-EXACT = "    return torch.nn.functional.gelu(x)\n"
+RELU = "    return torch.relu(x)\n"
 
 
 def init(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
@@ -125,7 +125,7 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
         started = await loop.start("perf/gelu", quiet, backend=Backend.CPU, wait_s=250)
         assert started.phase == "ready", started.summary
         assert started.editable == ["src/mypkg/ops.py"]
-        ops.write_text(OPS[: OPS.index("    return 0.5")] + EXACT)
+        ops.write_text(OPS[: OPS.index("    return 0.5")] + RELU)
         assert (await loop.run_correctness(quiet, 250)).status is Status.WRONG_VALUES, "the reference is a frozen copy"
 
     play(package, scene)
@@ -612,7 +612,7 @@ def test_a_definition_becomes_a_task_and_a_kept_kernel_a_solution(package: Path,
         verdict = (await loop.run_benchmark(quiet, 250)).verdict
         assert verdict is not None and verdict.kind == "keep"
         loop.checkpoint()
-        await loop.append_result("two products by one are left out", quiet, "host work")
+        await loop.append_result("two products by one are left out", quiet, "launch")
 
     play(package, scene)
     out = tmp_path / "solution.json"

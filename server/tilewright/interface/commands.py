@@ -143,7 +143,7 @@ def init(
         from tilewright.attach import flashinfer
 
         proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
-    elif problem:
+    elif ":" in target:
         wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [])
         proposal = done(lambda: function.propose(root, wanted, tell))
     elif not done(lambda: is_folder(root / target)):
