@@ -355,7 +355,7 @@ def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "called in float64 it returns float32" in " ".join(narrow["seen"])
     assert (narrow["summary"].partition(":")[0], narrow["next"]) == ("not written", "--yes writes the files")
     assert not (package / narrow["folder"]).exists()
-    assert "is a file: write mypkg.ops:f\n" in init(package, "src/mypkg/ops.py:f", "--shape", "8").stderr
+    assert "mypkg.ops has no function f; it has" in init(package, "src/mypkg/ops.py:f", "--shape", "8").stderr
     assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr
 
 
