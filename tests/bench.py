@@ -103,9 +103,11 @@ class Bench:
         self._loop.close()
 
 
-def opened(factory: pytest.TempPathFactory, backend: Backend, toml: str, kernel: str = SCALE_KERNEL) -> Iterator[Bench]:
+def opened(
+    factory: pytest.TempPathFactory, backend: Backend, toml: str, kernel: str = SCALE_KERNEL, task: str = SCALE_TASK
+) -> Iterator[Bench]:
     """A fixture's evaluator, which ends with it."""
-    with contextlib.closing(Bench(factory.mktemp("bench") / "repo", backend, toml, kernel)) as bench:
+    with contextlib.closing(Bench(factory.mktemp("bench") / "repo", backend, toml, kernel, task)) as bench:
         yield bench
 
 

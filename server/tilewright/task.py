@@ -106,6 +106,21 @@ def relative(text: str) -> str:
     return text
 
 
+class Command(Strict):
+    """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
+
+    command: list[str] = Field(min_length=1, description="the command as a list of words; `python` is the server's own")
+    timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
+
+
+class Tests(Command):
+    """A repository's own tests, which a version has to pass before it is kept."""
+
+    root: Annotated[str, AfterValidator(relative)] = Field(
+        "../..", description="folder that the command runs in, from task.toml's folder"
+    )
+
+
 class TaskFile(Strict):
     """The content of `task.toml` of a native task."""
 
@@ -126,6 +141,11 @@ class TaskFile(Strict):
     )
     tolerance: Tolerance = Field(Tolerance(), description="allowed errors, below")
     values: ValueRules = Field(ValueRules(), description="classes of values to leave out, below")
+    reference: Literal["task", "baseline"] = Field(
+        "task",
+        description="task: the function `reference` of task.py; baseline: the version that the session began with, on "
+        "the task's own draws alone, so that an error of that version is not seen",
+    )
     strided: bool = Field(False, description="the entry point takes any strides and alignment: check it on such")
     deterministic: bool = Field(True, description="the same input must give the same bytes")
     deterministic_reason: str = Field("", description="why it need not, in one sentence")
@@ -148,6 +168,7 @@ class TaskFile(Strict):
     timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
     cases: list[CaseEntry] = Field(min_length=1, description="the visible cases: checked and measured")
     hidden: list[HiddenEntry] = Field(default_factory=list, description="ranges from which hidden cases are drawn")
+    tests: Tests | None = Field(None, description="the repository's own tests, below")
     rules: Rules = Field(Rules(), description="what decides in a session of this task, below")
 
     @model_validator(mode="before")
@@ -156,6 +177,12 @@ class TaskFile(Strict):
         if isinstance(data, dict) and isinstance(data.get("hidden"), dict):
             return data | {"hidden": [data["hidden"]]}
         return data
+
+    @property
+    def excluded(self) -> list[Values]:
+        """The classes of values that no check uses. Only a reference in float64 judges any."""
+        drawn_alone = self.reference == "baseline"
+        return [values for values in Values if values is not Values.DRAWN] if drawn_alone else self.values.exclude
 
     @property
     def needs_replay(self) -> bool:
@@ -171,6 +198,8 @@ class TaskFile(Strict):
             raise ValueError("library_calls = 'forbid' leaves nothing to a torch task; leave the key out")
         if self.library_calls == "forbid" and self.protection == "in-process":
             raise ValueError("library_calls = 'forbid' needs what is replayed; leave protection = 'in-process' out")
+        if self.reference == "baseline" and self.values.exclude:
+            raise ValueError("values.exclude has no meaning with reference = 'baseline', which uses no class of values")
         keys = set(self.cases[0].case)
         for index, entry in enumerate(self.cases):
             if not entry.case:

@@ -84,6 +84,8 @@ def make_trial(
     `drawn`: that draw, if it was made before."""
     drawn = code.inputs(case, seed) if drawn is None else drawn
     contract = code.contract(case, drawn)
+    if not code.takes_float64:
+        return Trial(drawn, Values.DRAWN, code.expected(case, drawn), contract, [None] * len(contract))
     suited = [like.dtype.is_floating_point for like in contract]
     best: Trial | None = None
     most, usual = 0.0, None

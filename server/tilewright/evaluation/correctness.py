@@ -76,7 +76,7 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int, known:
     order = random.Random(seeds.next())
     turn = order.sample(CLASSES, len(CLASSES))
     share = max(SHARE, -(-len(turn) // len(shapes)))
-    excluded = task.file.values.exclude
+    excluded = task.file.excluded
     runs: list[Run] = []
     for number, (case, is_hidden) in enumerate(shapes):
         classes = [turn[(share * number + place) % len(turn)] for place in range(share)]
@@ -111,16 +111,16 @@ def wide_runs(task: Task, backend: Backend, seeds: Seeds, count: int) -> list[Ru
     for number, case in enumerate(cases):
         values = turn[number // 2 % len(turn)] if number % 2 else Values.DRAWN
         strided = task.file.strided and number % 3 == 2
-        if values not in task.file.values.exclude:
+        if values not in task.file.excluded:
             runs.append(Run(case, True, seeds.next(), values, strided=strided))
-        if values in (*task.file.values.exclude, Values.ZEROS, Values.ONES):
+        if values in (*task.file.excluded, Values.ZEROS, Values.ONES):
             runs.append(Run(case, True, seeds.next(), strided=strided))
     return runs
 
 
 def classes_of(task: Task) -> list[Values]:
     """The classes of values that the task does not exclude."""
-    return [values for values in (Values.INTEGERS, *CLASSES) if values not in task.file.values.exclude]
+    return [values for values in (Values.INTEGERS, *CLASSES) if values not in task.file.excluded]
 
 
 def class_runs(task: Task, backend: Backend, seeds: Seeds, replayed: Sequence[Case] = ()) -> list[Run]:
@@ -251,7 +251,7 @@ def judge(
 def _judge_determined(code: TaskCode, case: Case, trial: Trial, outputs: list[torch.Tensor]) -> Comparison:
     """Compare all outputs of one call on a trial, but for elements that its inputs do not determine."""
     found = judge(code.task, outputs, trial.expected, trial.contract, trial.honest)
-    if found.status is not Status.WRONG_VALUES:
+    if found.status is not Status.WRONG_VALUES or not code.takes_float64:
         return found
     settled, count = without_ties(code, case, trial.inputs, outputs, trial.expected)
     if not count:
@@ -264,7 +264,7 @@ def judge_trial(code: TaskCode, case: Case, trial: Trial, outputs: list[torch.Te
     """Compare the outputs of one call on a trial. Wrong values count for nothing where float32 arithmetic, too, would
     give such: the message says so then."""
     found = _judge_determined(code, case, trial, outputs)
-    if found.status is Status.WRONG_VALUES and not _float32_suffices(code, case, trial):
+    if found.status is Status.WRONG_VALUES and code.takes_float64 and not _float32_suffices(code, case, trial):
         return Comparison(Status.PASSED, UNCOMPARED)
     return found
 
@@ -305,7 +305,7 @@ def judge_drawn(
     suit outputs of one scale; in causal attention the first rows are many times larger than the last."""
     expected = code.expected(case, inputs)
     found = judge(code.task, outputs, expected, contract)
-    if found.status is not Status.WRONG_VALUES:
+    if found.status is not Status.WRONG_VALUES or not code.takes_float64:
         return found
     generator = torch.Generator(device=code.device).manual_seed(0)
     honest = calibrate(code, case, inputs, expected, contract, Values.DRAWN, generator)

@@ -9,7 +9,7 @@ import sys
 
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.supervisor import die_with_parent
-from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
+from tilewright.task import Backend, Frontend, Task, TaskError, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
@@ -18,6 +18,7 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
 import contextlib
 import functools
 import hashlib
+import math
 import os
 import random
 import socket
@@ -26,12 +27,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
 from tilewright.evaluation import estimation, measurement, tuners
+from tilewright.evaluation.baselinecode import BaselineCode
 from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.correctness import Run, class_runs, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
@@ -46,7 +48,7 @@ from tilewright.evaluation.results import (
     Status,
 )
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
 from tilewright.evaluation.unseen import unshown
@@ -277,12 +279,16 @@ class Referee:
     def refill(self) -> None:
         """Start the workers that the next requests will take, unless the GPU is in use. For when nobody asks for
         anything: a process that opens its CUDA context holds up all others."""
+        for code in self._code.values():
+            code.rest()
         free = lease(self._gpu.uuid, 0.0, self._tell) if self._gpu else contextlib.nullcontext()
         with contextlib.suppress(RuntimeError, OSError, GpuBusy), free:  # whoever needs a worker is told
             self._pool.prepare(self._pool.spares)
             self._pool.wait_ready()
 
     def close(self) -> None:
+        for code in self._code.values():
+            code.rest()
         self._pool.close()
         if self._gpu:
             self._on_gpu.close()
@@ -319,11 +325,20 @@ class Referee:
             task = load_task(Path(folder))
             if task.file.frontend is Frontend.CUTILE:
                 need_tileiras()
-            self._code[folder] = TaskCode(task, self._backend)
+            self._code[folder] = self._code_of(task)
             if self._gpu and (module := FRONTENDS[self._code[folder].task.file.frontend].ahead):
                 for server in (self._pool.server, self._on_gpu.server):
                     server.get_ready(module)
         return self._code[folder]
+
+    def _code_of(self, task: Task) -> TaskCode:
+        if task.file.reference == "task":
+            return TaskCode(task, self._backend)
+        root, cache = self._folder / SNAPSHOTS / "baseline", self._folder / "cache" / "baseline"
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = PurePosixPath(task.folder.relative_to(root).as_posix())
+        arms = [("baseline", Snapshot(id="baseline", root=root, task=place, cache=cache))]
+        return BaselineCode(task, self._backend, lambda: self._pool.loaded(task, arms, math.inf))
 
     def _workers(
         self,

@@ -27,6 +27,10 @@ CONSTANT_SEED = 1
 class TaskCode:
     """The functions of a protected `task.py`, on the referee's device."""
 
+    FUNCTIONS: tuple[str, ...] = "make_inputs", "reference", "work"
+    takes_float64 = True
+    """Whether the reference can be called with inputs of another dtype than the task's."""
+
     def __init__(self, task: Task, backend: Backend) -> None:
         """Import `task.py`. Raises `TaskError` where it fails or lacks one of its functions."""
         self.task = task
@@ -43,9 +47,16 @@ class TaskCode:
             spec.loader.exec_module(self._module)
         except Exception as error:
             raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
-        for name in ("make_inputs", "reference", "work"):
+        for name in self.FUNCTIONS:
             if not callable(getattr(self._module, name, None)):
-                raise TaskError(f"{path}: defines no function {name}; a task needs make_inputs, reference and work")
+                raise TaskError(f"{path}: defines no function {name}; a task needs {', '.join(self.FUNCTIONS)}")
+
+    def start(self) -> list[int]:
+        """Start the processes that the reference runs in, if it needs any; their PIDs."""
+        return []
+
+    def rest(self) -> None:
+        """End them."""
 
     def inputs(self, case: Case, seed: int) -> Inputs:
         """The keyword arguments of a case, drawn from `seed` on the referee's device."""
@@ -143,7 +154,9 @@ class TaskCode:
 
     def work(self, case: Case) -> Work:
         """The compulsory work of a case."""
-        found = self._call("work", case, case)
+        return self._valid(case, self._call("work", case, case))
+
+    def _valid(self, case: Case, found: Any) -> Work:
         if not isinstance(found, Work) or not _amount(found.bytes) or found.bytes == 0 or not _amount(found.flops):
             empty = isinstance(found, Work) and found.bytes == 0
             hint = ". A case without elements cannot be timed: have [hidden] draw it"

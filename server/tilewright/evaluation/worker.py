@@ -39,7 +39,9 @@ GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
-OPERATIONS = frozenset({"load", "choose", "inputs", "call", "returned", "time", "profile", "check", "dump", "unshown"})
+OPERATIONS = frozenset(
+    {"load", "choose", "inputs", "call", "describe", "returned", "time", "profile", "check", "dump", "unshown"}
+)
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
 SWITCH = "DISABLE_AUTOTUNE"
@@ -145,6 +147,14 @@ class Worker:
         described, views = _described(outputs)
         return {"outputs": described}, views + [memoryview(buffer) for buffer in self._buffers]
 
+    def describe(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What one call on input set 0 returns: shapes, strides and dtypes. Without a GPU it runs no cuTile kernel."""
+        with self._host(launching=False):
+            outputs = self.candidate(self._sets[0])
+        if self._backend is Backend.CUDA:
+            self.candidate.wait()
+        return {"outputs": [TensorSpec.of(output).model_dump() for output in outputs]}, []
+
     def returned(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Call the candidate some more times on input set 0. Raises `CandidateFailure` if what was kept of an earlier
         call is then not what it was."""
@@ -215,13 +225,14 @@ class Worker:
         kernels = compiled(self.candidate, self._sets[0], message["archs"], root, message["compile_s"])
         return {}, [memoryview(kernel) for kernel in kernels]
 
-    def _host(self) -> contextlib.AbstractContextManager[object]:
-        """Where there is no GPU, what stands in for one while the candidate's code runs."""
+    def _host(self, launching: bool = True) -> contextlib.AbstractContextManager[object]:
+        """Where there is no GPU, what stands in for one while the candidate's code runs: launches only count if it is
+        not `launching`."""
         if self._backend is Backend.CUDA:
             return contextlib.nullcontext()
         from tilewright.interpreter.host import Mode, running
 
-        return running(Mode.RUN)
+        return running(Mode.RUN if launching else Mode.CAPTURE)
 
     @property
     def _hidden(self) -> bool:

@@ -109,7 +109,7 @@ class OnGpu:
     def _run(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> Iterator[Run]:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
-        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids}
+        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids, *code.start()}
         with Recorder(environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager

@@ -1,0 +1,100 @@
+"""A task whose reference is its baseline: what that returns on the same inputs, in a worker of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+
+from tilewright.evaluation.calling import Given, calls_of, cpu_arguments, share_inputs
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
+from tilewright.evaluation.tensors import TensorSpec
+from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
+
+Start = Callable[[], contextlib.AbstractContextManager[list[WorkerHandle]]]
+
+
+class BaselineCode(TaskCode):
+    """Outputs are compared within the bounds of their dtypes: no arithmetic but the baseline's own is known."""
+
+    FUNCTIONS = ("make_inputs",)
+    takes_float64 = False
+
+    def __init__(self, task: Task, backend: Backend, start: Start) -> None:
+        """`start` gives a worker that has loaded the baseline, for as long as it is used."""
+        super().__init__(task, backend)
+        self._backend = backend
+        self._start = start
+        self._worker: WorkerHandle | None = None
+        self._ending = contextlib.ExitStack()
+        self._contracts: dict[str, list[TensorSpec]] = {}
+
+    def start(self) -> list[int]:
+        return [self._ready().pid]
+
+    def rest(self) -> None:
+        self._ending.close()
+        self._worker = None
+
+    def expected(self, case: Case, inputs: Inputs, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
+        """The baseline's outputs on these inputs as they are. Raises `TaskError` if it fails."""
+        contract = self.contract(case, inputs)
+        call = calls_of(self._ready(), self, self._backend)
+        try:
+            return call(inputs, Given(inputs, contract)).outputs
+        except WorkerFailure as failure:
+            raise self._failed(case, failure) from None
+
+    def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
+        """Empty tensors of the shapes and dtypes of the baseline's outputs, as its first call on `case` gives them."""
+        if case_label(case) not in self._contracts:
+            self._contracts[case_label(case)] = self._described(case, inputs)
+        return [
+            torch.empty(spec.shape, dtype=spec.torch_dtype, device=self.device)
+            for spec in self._contracts[case_label(case)]
+        ]
+
+    def work(self, case: Case) -> Work:
+        """As task.py says it; else the bytes of inputs and outputs, and no arithmetic."""
+        if callable(getattr(self._module, "work", None)):
+            return super().work(case)
+        inputs = self.cached_inputs(case, seed=0)
+        written = tensor_bytes(dict(enumerate(self.contract(case, inputs))))
+        return self._valid(case, Work(tensor_bytes(inputs) + written, 0.0, "float32", written))
+
+    def _described(self, case: Case, inputs: Inputs) -> list[TensorSpec]:
+        if missing := [name for name in self.task.file.outputs if name not in inputs]:
+            raise TaskError(
+                f"task.py: with reference = 'baseline', make_inputs has to give {missing[0]!r}, too, which the call "
+                "fills: nobody else knows its shape"
+            )
+        worker, limit_s = self._ready(), self.task.file.timeout_s
+        try:
+            if self._backend is Backend.CUDA:
+                shared, arguments = share_inputs(inputs)
+                torch.cuda.synchronize()
+                worker.request("inputs", limit_s, sets=[[one.model_dump() for one in arguments]])
+                reply, _ = worker.request("describe", limit_s)
+                worker.request("inputs", limit_s, sets=[])
+                del shared  # until here the worker had its memory open
+            else:
+                arguments, buffers = cpu_arguments(inputs)
+                worker.request("inputs", limit_s, list(buffers), sets=[[one.model_dump() for one in arguments]])
+                reply, _ = worker.request("describe", limit_s)
+            return [TensorSpec.model_validate(spec) for spec in reply["outputs"]]
+        except WorkerFailure as failure:
+            raise self._failed(case, failure) from None
+
+    def _ready(self) -> WorkerHandle:
+        if self._worker is None or self._worker.ended:
+            self.rest()
+            try:
+                [self._worker] = self._ending.enter_context(self._start())
+            except WorkerFailure as failure:
+                raise TaskError(f"the baseline cannot be loaded: {failure}") from None
+        return self._worker
+
+    def _failed(self, case: Case, failure: WorkerFailure) -> TaskError:
+        return TaskError(f"the baseline, which is the reference, fails on {case_label(case)}: {failure}")
