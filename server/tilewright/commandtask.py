@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tilewright.cases import Strict
 from tilewright.rules import Rules
-from tilewright.task import NAME, Task, is_command_task, load_task, relative
+from tilewright.task import NAME, Command, Task, is_command_task, load_task, relative
 from tilewright.taskerrors import TaskError, problems
 
 MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
@@ -40,13 +40,6 @@ def _candidates_own(text: str) -> str:
     if name in _LOADED_UNASKED or name.endswith(_SETTINGS) or not name:
         raise ValueError(f"{name or text} steers how tests run, and cannot be edited by an experiment")
     return _inside(text)
-
-
-class Command(Strict):
-    """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
-
-    command: list[str] = Field(min_length=1, description="the command as a list of words; `python` is the server's own")
-    timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
 
 
 class Benchmark(Command):
@@ -78,8 +71,8 @@ class Benchmark(Command):
         return self
 
 
-class CommandTaskFile(Strict):
-    """The content of `task.toml` of a command task."""
+class SuiteFile(Strict):
+    """A repository's tests, and the files that a candidate may change."""
 
     name: str = Field(pattern=NAME, description="lower case letters, digits, _ and -")
     root: Annotated[str, AfterValidator(relative)] = Field(
@@ -93,20 +86,33 @@ class CommandTaskFile(Strict):
     )
     environment: dict[str, str] = Field({}, description="variables for both commands, beside the allowed ones")
     correctness: Command = Field(description="the command that runs the tests, below")
-    benchmark: Benchmark = Field(description="the command that measures, below")
-    rules: Rules = Field(Rules(), description="what decides in a session of this task, below")
+
+    @property
+    def commands(self) -> list[Command]:
+        return [self.correctness]
 
     @model_validator(mode="after")
-    def _consistent(self) -> CommandTaskFile:
+    def _consistent(self) -> SuiteFile:
         if reserved := sorted(name for name in self.environment if _RESERVED.match(name)):
             raise ValueError(f"environment: {reserved[0]} steers the interpreter or the tests; put it into the command")
         if not all("=" not in name and "\0" not in name + value for name, value in self.environment.items()):
             raise ValueError("environment: a name holds no =, and no text a zero byte")
-        words = [word.split("::")[0] for part in (self.correctness, self.benchmark) for word in part.command]
+        words = [word.split("::")[0] for part in self.commands for word in part.command]
         for name in self.editable:
             if name in words:
                 raise ValueError(f"editable: {name} is what a command runs; an experiment that edits it judges itself")
         return self
+
+
+class CommandTaskFile(SuiteFile):
+    """The content of `task.toml` of a command task."""
+
+    benchmark: Benchmark = Field(description="the command that measures, below")
+    rules: Rules = Field(Rules(), description="what decides in a session of this task, below")
+
+    @property
+    def commands(self) -> list[Command]:
+        return [self.correctness, self.benchmark]
 
 
 def holds(command: list[str], placeholder: str) -> bool:
@@ -115,10 +121,10 @@ def holds(command: list[str], placeholder: str) -> bool:
 
 
 @dataclass(frozen=True)
-class CommandTask:
-    """A command task as read from disk: its file's content and the folder that holds it."""
+class Suite:
+    """A repository's tests as a task in `folder` names them."""
 
-    file: CommandTaskFile
+    file: SuiteFile
     folder: Path
 
     @property
@@ -144,6 +150,36 @@ class CommandTask:
                 inner = PurePosixPath("src" if place.parts[:1] == ("src",) else ".")
             found.append(inner.as_posix())
         return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class CommandTask(Suite):
+    """A command task as read from disk: its file's content and the folder that holds it."""
+
+    file: CommandTaskFile
+
+
+def suite_of(task: Task) -> Suite | None:
+    """The tests that a native task names; None if it names none. Raises `TaskError` where they cannot judge it."""
+    tests = task.file.tests
+    if tests is None:
+        return None
+
+    def placed(name: str) -> str:
+        folder = task.folder.absolute().as_posix()
+        return posixpath.relpath(posixpath.join(folder, name), posixpath.join(folder, tests.root))
+
+    try:
+        file = SuiteFile(
+            name=task.name,
+            root=tests.root,
+            editable=[*map(placed, task.file.editable)],
+            python_path=[*map(placed, task.file.python_path or ["."])],
+            correctness=Command(command=tests.command, timeout_s=tests.timeout_s),
+        )
+    except ValidationError as error:
+        raise TaskError("\n".join(f"task.toml: tests: {line}" for line in problems(error, _KNOWN))) from None
+    return Suite(file, task.folder)
 
 
 def parse_command_task(text: str, origin: Path) -> CommandTaskFile:
@@ -176,7 +212,9 @@ def load(path: Path) -> Task | CommandTask:
     except (OSError, ValueError):
         commands = False
     if not commands:
-        return load_task(path)
+        native = load_task(path)
+        suite_of(native)
+        return native
     task = CommandTask(parse_command_task(text, file), file.parent)
     workplace = task.folder / task.file.root
     for name in task.file.editable:

@@ -75,10 +75,10 @@ def _parameter(parameter: Any) -> list[str]:
 def task() -> str:
     """The keys of a native task's task.toml."""
     from tilewright.cases import Draw
-    from tilewright.task import TaskFile, Tolerance, ValueRules
+    from tilewright.task import TaskFile, Tests, Tolerance, ValueRules
 
     parts = [_keys(TaskFile)]
-    for table, model in (("[tolerance]", Tolerance), ("[values]", ValueRules), ("[[hidden]]", Draw)):
+    for table, model in (("[tolerance]", Tolerance), ("[values]", ValueRules), ("[tests]", Tests), ("[[hidden]]", Draw)):
         parts += [f"### {table}", _keys(model)]
     return "\n\n".join(parts)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, holds, load
+from tilewright.commandtask import JUNIT, OUT, Benchmark, CommandTask, Suite, holds, load, suite_of
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import PAIR_LOOKS
@@ -35,7 +35,7 @@ from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import FigureError, read_figures
 from tilewright.harness.outcomes import Judged, Outcome, ReportError, judge, properties_of
 from tilewright.rules import Rules
-from tilewright.task import Backend, TaskError
+from tilewright.task import Backend, Command, TaskError
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
@@ -61,7 +61,7 @@ class Version(NamedTuple):
     """The snapshot of a version, its task, and the folder in it that commands run in, relative to it."""
 
     snapshot: Path
-    task: CommandTask
+    task: Suite
     workplace: str
 
 
@@ -192,6 +192,7 @@ class HarnessReferee:
 
     def _measured(self, version: Version, message: Message, deadline: float) -> Measured:
         """One run of the benchmark command. Raises `Failure`."""
+        assert isinstance(version.task, CommandTask), "a native task's suite has no benchmark"
         benchmark = version.task.file.benchmark
         ran, junit, text = self._run(version, benchmark, message, deadline)
         if ran.timed_out and time.monotonic() >= deadline:
@@ -244,7 +245,7 @@ class HarnessReferee:
         if left <= 0:
             raise Failure(Status.TIMEOUT, "the evaluation time of this iteration is used up")
         root, scratch, file = self._folder / "checkout", self._scratch(), version.task.file
-        result = file.benchmark.file
+        result = command.file if isinstance(command, Benchmark) else ""
         fresh_copy(version.snapshot, root, [posixpath.join(version.workplace, result)] if result else [])
         workplace = root / version.workplace
         if broken:
@@ -263,8 +264,8 @@ class HarnessReferee:
         try:
             junit = read_result(files[JUNIT], scratch, RESULT_LIMIT)
             text: str | None = ran.stdout
-            if command is file.benchmark:
-                if file.benchmark.property:
+            if isinstance(command, Benchmark):
+                if command.property:
                     text = junit
                 elif result:
                     text = read_result(workplace / result, root, RESULT_LIMIT)
@@ -287,8 +288,9 @@ class HarnessReferee:
     def _version(self, message: Message, identity: str) -> Version:
         folder = Path(message["task"]).relative_to(self._folder / SNAPSHOTS / "baseline")
         snapshot = self._folder / SNAPSHOTS / identity
-        task = load(snapshot / folder)
-        assert isinstance(task, CommandTask)
+        found = load(snapshot / folder)
+        task = found if isinstance(found, CommandTask) else suite_of(found)
+        assert task is not None, "it is asked about tests alone"
         return Version(snapshot, task, posixpath.normpath((folder / task.file.root).as_posix()))
 
     def _scratch(self) -> Path:

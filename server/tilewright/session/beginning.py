@@ -221,11 +221,13 @@ async def begin(
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     session = f"{found.name}-{date}-{secrets.token_hex(3)}"
-    runs = runs_from(repository, baseline, folder, backend, arch, session, not isinstance(found, Task), rules)
+    tests = tests_run(found, backend) if isinstance(found, Task) else ""
+    harness = not isinstance(found, Task)
+    runs = runs_from(repository, baseline, folder, backend, arch, session, harness, rules, bool(tests))
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
-        runs.unconfined |= unconfined
+        runs.allow_unconfined(unconfined)
         need_confinement(environment.confined or runs.unconfined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
@@ -259,7 +261,8 @@ async def begin(
                     *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
                 ],
                 sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-                harness=work is None,
+                tests=tests,
+                harness=harness,
             )
         except BaseException:
             go_back(checkout, branch, came_from or "", head)
@@ -274,6 +277,14 @@ def entry_of(task: Task | CommandTask, editable: list[str]) -> str:
     """What wrong results are counted by, in whichever folder and worktree: the entry point, or the files that a command
     task's experiments change."""
     return task.file.entry if isinstance(task, Task) else " ".join(sorted(editable))
+
+
+def tests_run(task: Task, backend: Backend) -> str:
+    """The command of the tests that a native task names, if it is run: kernels in tests need a GPU."""
+    tests = task.file.tests
+    if tests is None or (backend is Backend.CPU and FRONTENDS[task.file.frontend].has_kernels):
+        return ""
+    return " ".join(tests.command)
 
 
 def _unprotected(environment: Environment) -> list[str]:
@@ -331,7 +342,17 @@ def _notes(task: Task, backend: Backend) -> list[str]:
     if given := task.file.tolerance.model_dump(exclude_none=True):
         said = ", ".join(f"{name} = {value:g}" for name, value in given.items())
         notes.append(f"the task sets what an output may be off by itself: {said}")
-    if excluded := task.file.values.exclude:
+    if task.file.tests is not None:
+        if command := tests_run(task, backend):
+            notes.append(f"before a candidate is kept it passes the repository's own tests: {command}")
+        else:
+            notes.append("the repository's own tests are not run: their kernels need a GPU")
+    if task.file.reference == "baseline":
+        notes.append(
+            "the reference is the baseline itself, on the task's own draws, within the bounds of each dtype: an error "
+            "that the baseline has is not seen"
+        )
+    elif excluded := task.file.values.exclude:
         notes.append(f"the task excludes classes of values from every check: {', '.join(sorted(excluded))}")
     if backend is Backend.CPU:
         notes.append(

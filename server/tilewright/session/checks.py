@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from tilewright.commandtask import load
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.session.beginning import check_tree, task_path, working_candidate
+from tilewright.session.beginning import check_tree, task_path, tests_run, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.dumping import COMPILE_S
 from tilewright.session.jobs import Progress
 from tilewright.session.outcomes import Dumped
-from tilewright.session.runs import Runs, backend_here, runs_from
+from tilewright.session.runs import backend_here, runs_from
 from tilewright.session.uncovered import with_uncovered
 from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, Frontend, Task
@@ -29,7 +29,9 @@ async def check_task(root: Path, task: str | Path, progress: Progress) -> Correc
     if (tests := await _run_tests(checkout, place, progress)) is not None:
         return tests
     found = working_candidate(checkout, place)
-    runs = Runs(Backend.CPU, ARCH, found.committed, place, rules=found.task.file.rules)
+    runs_tests = bool(tests_run(found.task, Backend.CPU))
+    rules = found.task.file.rules
+    runs = runs_from(checkout.repository, found.head, place, Backend.CPU, ARCH, "", False, rules, runs_tests)
     try:
         await progress("trying the functions of task.py")
         await runs.work()
@@ -43,6 +45,8 @@ async def check_task(root: Path, task: str | Path, progress: Progress) -> Correc
         if result.passed and found.task.file.frontend is Frontend.TRITON:
             await progress("compiling")
             result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, lambda _: None))
+        if result.passed:
+            result = await runs.tested(result, found.files, new_secret(), lambda _: None)
         return with_uncovered(result, head, found.files)
     finally:
         await runs.close()

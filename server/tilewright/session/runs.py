@@ -37,6 +37,8 @@ UNCONFINED = "TILEWRIGHT_UNCONFINED"
 """Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
 LAST_CASE_S = 300.0
 """For the last of the hidden cases before a keep to end."""
+TESTS_S = 1800.0
+"""For the repository's own tests, of which each run has the task's own limit, too."""
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
@@ -73,6 +75,8 @@ class Runs:
         else:
             self._evaluator = Evaluator(backend, arch, "tilewright.harness.referee")
         self._protected = protected
+        self.suite: Runs | None = None
+        """Runs of the repository's own tests, if the task names any that run here."""
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
@@ -84,6 +88,12 @@ class Runs:
         except ValueError as error:
             self._evaluator.folder.rmdir()
             raise UsageError(str(error)) from None
+
+    def allow_unconfined(self, allowed: bool) -> None:
+        """Let candidates run, if `allowed`, where this machine cannot confine them."""
+        self.unconfined |= allowed
+        if self.suite is not None:
+            self.suite.allow_unconfined(allowed)
 
     async def environment(self) -> Environment:
         """Where the runs happen. Raises `UsageError` where the referee cannot start."""
@@ -134,12 +144,28 @@ class Runs:
     ) -> CorrectnessResult:
         """Check a candidate on what it has to be right on before it is kept: hidden cases, and all classes of values on
         visible cases that are not `replayed`. Of each as many runs as begin within `wide_s` seconds, by default the
-        rules' `hidden_seconds`. `versions`: see `correctness`."""
+        rules' `hidden_seconds`. Then the repository's own tests, if the task names any. `versions`: see
+        `correctness`."""
         wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
         how = {"hidden": hidden, "wide_s": wide_s, "replayed": [*replayed]}
         arms = [files, *versions]
         result = await self._run("widely", 2 * wide_s + LAST_CASE_S, tell, arms, secret=secret, **how)
-        return CorrectnessResult.model_validate(result)
+        found = CorrectnessResult.model_validate(result)
+        return await self.tested(found, files, secret, tell) if found.passed else found
+
+    async def tested(self, found: CorrectnessResult, files: Files, secret: str, tell: Tell) -> CorrectnessResult:
+        """What a check found that passed, and what the repository's own tests say, if the task names any."""
+        if self.suite is None:
+            return found
+        tests = await self.suite.correctness(files, secret, TESTS_S, tell)
+        seconds = found.seconds + tests.seconds
+        if tests.passed:
+            count = sum(case.status is Status.PASSED for case in tests.cases)
+            said = f"the repository's own tests pass: {count} of {len(tests.cases)}, the others are skipped"
+            return found.model_copy(update={"notes": [*found.notes, said], "seconds": seconds})
+        text = f"the repository's own tests: {tests.message}"
+        known = {"status": tests.status, "message": text, "output": tests.output, "seconds": seconds}
+        return found.model_copy(update=known)
 
     async def benchmark(
         self,
@@ -211,6 +237,8 @@ class Runs:
 
     async def close(self) -> None:
         await self._evaluator.close()
+        if self.suite is not None:
+            await self.suite.close()
 
     async def _run(self, op: str, limit_s: float, tell: Tell, arms: list[Files], **message: Any) -> dict[str, Any]:
         """Ask for one run. What the evaluator could not do is a result with a status; a wrong task a `UsageError`."""
@@ -261,9 +289,9 @@ def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `UsageError`."""
     runs = runs_from(
         repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
-        started.harness, started.rules,
+        started.harness, started.rules, bool(started.tests),
     )  # fmt: skip
-    runs.unconfined |= not started.environment.confined
+    runs.allow_unconfined(not started.environment.confined)
     return runs
 
 
@@ -276,11 +304,19 @@ def runs_from(
     session: str,
     harness: bool,
     rules: Rules,
+    tests: bool = False,
 ) -> Runs:
-    """The runs of a session whose baseline is this commit, of a command task if `harness`. Raises `UsageError`."""
-    if harness:
+    """The runs of a session whose baseline is this commit, of a command task if `harness`; with those of the `tests`
+    that a native task names. Raises `UsageError`."""
+
+    def by_commands() -> Runs:
         return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
-    return Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules)
+
+    if harness:
+        return by_commands()
+    runs = Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules)
+    runs.suite = by_commands() if tests else None
+    return runs
 
 
 def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Files:

@@ -254,9 +254,9 @@ class State:
         return gains(first, self.started.rules, alone=not self.rows)
 
     def sizes_due(self, first: BenchmarkResult) -> bool:
-        """Whether a candidate with this first run is checked on hidden cases and classes of values."""
+        """Whether a candidate with this first run is checked on hidden cases and classes of values, and by tests."""
         in_worker = first.level in (Level.IN_PROCESS, Level.MODELLED)
-        return self.gains(first) and (self.started.sizes > 0 or in_worker)
+        return self.gains(first) and (self.started.sizes > 0 or in_worker or bool(self.started.tests))
 
     @property
     def phase(self) -> Phase:
