@@ -175,6 +175,96 @@ def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Pat
     assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2096]
 
 
+REGISTRY = """
+IMPLEMENTATIONS = {}
+
+
+def register(name):
+    def keep(function):
+        IMPLEMENTATIONS[name] = function
+        return function
+
+    return keep
+
+
+def dispatch(name, *arguments, **named):
+    return IMPLEMENTATIONS[name](*arguments, **named)
+"""
+NORM = """
+import cuda.tile as ct
+import torch
+
+from mypkg.registry import register
+
+
+@ct.kernel
+def norm_kernel(x, weight, out, N: ct.Constant[int], TILE: ct.Constant[int], eps: ct.Constant[float]):
+    row = ct.bid(0)
+    values = ct.load(x, index=(row, 0), shape=(1, TILE), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    gain = ct.load(weight, index=(0,), shape=(TILE,), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    scale = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) / N + eps)
+    ct.store(out, index=(row, 0), tile=(values * scale * gain).astype(out.dtype))
+
+
+@register("norm")
+def norm(x, shape, weight, eps, dtype=None):
+    out = torch.empty_like(x, dtype=dtype)
+    tile = 1 << (shape[-1] - 1).bit_length()
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), norm_kernel, (x, weight, out, shape[-1], tile, eps))
+    return out
+"""
+NORM_TESTS = """
+import pytest
+import torch
+
+import mypkg.norm
+from mypkg.registry import dispatch
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 40), (16, 64), (5, 100), (64, 256), (1, 7), (32, 96)])
+def test_op(m, n):
+    x, weight = torch.randn(m, n), torch.randn(n)
+    out = dispatch("norm", x, (n,), weight, 1e-5, dtype=torch.float32)
+    torch.testing.assert_close(out, torch.nn.functional.rms_norm(x, (n,), weight, 1e-5))
+
+
+@pytest.mark.parametrize("n", [512, 1024])
+def test_perf(n):
+    dispatch("norm", torch.randn(128, n), (n,), torch.randn(n), 1e-5, dtype=torch.float32)
+    raise AssertionError("it is not measured here")
+"""
+
+
+@pytest.mark.slow
+def test_tests_of_a_kernel_are_its_cases_and_itself_the_reference(package: Path) -> None:
+    (package / "src/mypkg/registry.py").write_text(REGISTRY)
+    norm = package / "src/mypkg/norm.py"
+    norm.write_text(NORM)
+    (package / "tests").mkdir()
+    (package / "tests/test_norm.py").write_text(NORM_TESTS)
+    commit_all(package, "kernels")
+    done = init(package, "mypkg.norm:norm", "--test", "tests/test_norm.py", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/norm/task.toml").read_text())
+    assert (task["entry"], task["reference"], task["editable"]) == (
+        "adapter:norm", "baseline", ["../../src/mypkg/norm.py"],
+    )  # fmt: skip
+    assert task["tests"]["command"][3:6] == ["tests/test_norm.py", "-k", "not test_perf"]
+    sizes = [(case["M"], case["N"]) for case in task["cases"] if "backend" not in case]
+    assert sizes == [(128, 1024), (128, 512), (64, 256), (32, 96)], "what is measured is noted before it fails"
+    hidden = [(case["M"]["choices"], case["N"]["choices"]) for case in task["hidden"]]
+    assert hidden == [([16], [64]), ([5], [100]), ([3], [40]), ([1], [7])]
+    commit_all(package, "task")
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/norm", quiet, backend=Backend.CPU, wait_s=250)
+        assert started.phase == "ready", started.summary
+        norm.write_text(NORM.replace("scale * gain", "scale"))
+        assert (await loop.run_correctness(quiet, 250)).status is Status.WRONG_VALUES
+
+    play(package, scene)
+
+
 @pytest.mark.slow
 def test_a_torch_function_beside_a_kernel_is_a_task_of_its_own(package: Path) -> None:
     (package / "src/mypkg/both.py").write_text(

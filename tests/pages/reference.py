@@ -78,7 +78,12 @@ def task() -> str:
     from tilewright.task import TaskFile, Tests, Tolerance, ValueRules
 
     parts = [_keys(TaskFile)]
-    for table, model in (("[tolerance]", Tolerance), ("[values]", ValueRules), ("[tests]", Tests), ("[[hidden]]", Draw)):
+    for table, model in (
+        ("[tolerance]", Tolerance),
+        ("[values]", ValueRules),
+        ("[tests]", Tests),
+        ("[[hidden]]", Draw),
+    ):
         parts += [f"### {table}", _keys(model)]
     return "\n\n".join(parts)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,13 +186,39 @@ def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "_calls", noted)
     signature = inspect.signature(function)
     for _ in range(2):
-        capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5})
-    capture.note(signature, ([1, 2],), {})
+        capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5}, "test_it")
+    capture.note(signature, ([1, (2.5, torch.ones(4))], torch.float32), {})
+    capture.note(signature, ({},), {})
     capture.note(signature, (), {"unknown": 1})
-    tensor, listed = noted.values()
+    tensor, listed, other = noted.values()
     assert (tensor["tensors"]["x"]["shape"], tensor["tensors"]["x"]["dtype"]) == ([2, 3], "float16")
-    assert (tensor["values"], tensor["others"], listed["others"]) == ({"eps": 0.5}, {}, {"x": "list"})
-    assert "test_a_call_is_noted_once" in tensor["test"]
+    assert (tensor["values"], tensor["others"], tensor["packed"]) == ({"eps": 0.5}, {}, {})
+    assert tensor["test"] == "test_it"
+    assert listed["packed"] == {"x": "[x_0, (x_1_0, x_1_1)]", "y": "getattr(torch, y)"}
+    assert listed["values"] == {"x_0": 1, "x_1_0": 2.5, "y": "float32"}
+    assert listed["tensors"]["x_1_1"]["shape"] == [4]
+    assert other["others"] == {"x": "dict"}
+
+
+def test_a_function_is_replaced_wherever_it_is_held() -> None:
+    from tilewright.attach.capture import replace
+
+    def original() -> str:
+        return "original"
+
+    registry, listed = {"op": {"cutile": original}}, [original]
+
+    def through_a_closure(held: Callable[[], str] = original) -> Callable[[], str]:
+        return lambda: held()
+
+    inner = through_a_closure()
+
+    @functools.wraps(original)
+    def wrapper() -> str:
+        return f"noted {original()}"
+
+    replace(original, wrapper)
+    assert {registry["op"]["cutile"](), listed[0](), inner()} == {"noted original"}
 
 
 def test_a_frozen_copy_imports_by_full_names() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 
 from tilewright.attach.capture import tensor_of
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, inputs_of, layout_of
-from tilewright.attach.writing import task_py
+from tilewright.attach.writing import adapter_py, task_py
 
 
 def inputs_like(*calls: dict[str, Any]) -> Inputs:
@@ -130,3 +133,44 @@ def test_the_work_counts_each_tensor_in_its_dtype() -> None:
 def test_strides_that_no_layout_tells_are_taken_for_contiguous() -> None:
     assert layout_of([4, 6], [3, 1]) == ""
     assert layout_of([4, 6], [6, 1]) == ""
+
+
+def test_integers_may_be_those_of_the_calls(tmp_path: Path) -> None:
+    offsets, mask = torch.tensor([0, 3, 3, 8]), torch.tensor([[True, False]]).expand(4, 2)
+    x = torch.randn(8, 2)
+    call: dict[str, Any] = {"x": x, "offsets": offsets, "mask": mask, "top": 7}
+    calls = [
+        Call({name: tensor_of(value) for name, value in one.items() if name != "top"}, {"top": one["top"]})
+        for one in (call, call | {"x": torch.randn(5, 2), "offsets": torch.tensor([0, 1, 1, 5])})
+    ]
+    inputs = inputs_of(calls, records=True)
+    assert not inputs.open
+    (tmp_path / "task.py").write_text(task_py("", "", inputs))
+    (tmp_path / "calls.json").write_text(json.dumps(inputs.recorded))
+    task = runpy.run_path(str(tmp_path / "task.py"))
+    made = [task["make_inputs"](case, torch.Generator().manual_seed(1)) for case in inputs.cases]
+    assert [one["offsets"].tolist() for one in made] == [[0, 3, 3, 8], [0, 1, 1, 5]]
+    assert made[0]["mask"].tolist() == mask.tolist()
+    assert made[0]["mask"].stride() == mask.stride()
+    assert made[0]["x"].tolist() != x.tolist(), "what is no integer is drawn"
+
+
+def test_an_adapter_puts_arguments_together() -> None:
+    calls = [
+        Call(
+            {"x_0": tensor_of(torch.ones(n)), "x_1": tensor_of(torch.ones(2))},
+            {"shape_0": n, "kind": "float32", "eps": 0.5, "flag": True},
+            packed={"x": "[x_0, x_1]", "shape": "(shape_0,)", "dtype": "getattr(torch, kind)"},
+        )
+        for n in (8, 6)
+    ]
+    inputs = inputs_of(calls)
+    assert (inputs.tied, inputs.by_case) == ({"shape_0": "N"}, [])
+    seen: dict[str, Any] = {}
+    text = adapter_py("somewhere:function", inputs).replace("from somewhere import function as wrapped", "")
+    names: dict[str, Any] = {"wrapped": seen.update}
+    exec(text, names)
+    names["function"](**drawn(inputs))
+    assert ([one.shape for one in seen.pop("x")], seen) == (
+        [(8,), (2,)], {"shape": (8,), "dtype": torch.float32, "eps": 0.5, "flag": True},
+    )  # fmt: skip

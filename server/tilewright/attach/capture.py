@@ -1,48 +1,87 @@
 """A pytest plugin that notes what a function is called with, for a run of its own: `-p tilewright.attach.capture`.
 
-It goes by the function's name wherever modules hold it. It does not see a call through a registry that took the
-function earlier.
+It takes the function's place wherever that is held: by modules, registries and closures. A test that measures ends as
+soon as its call is noted.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
+import gc
 import importlib
 import inspect
 import json
 import os
-import sys
+import re
+import zlib
 from pathlib import Path
+from types import CellType
 from typing import Any
+
+import pytest
 
 from tilewright.attach.inputs import Call, Tensor, layout_of
 
 DISTINCT = 200
+RECORDED_BYTES = 2**20
+"""Of a tensor of integers, up to which its values are kept."""
+MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
+"""In the name of a test, that it measures."""
 _calls: dict[str, dict[str, Any]] = {}
+_within: list[str] = []
 
 
 def pytest_addoption(parser: Any) -> None:
-    """The function, as module:function, and the file that its calls are written to."""
+    """The function, as module:function, or all of a module, as module:, and the file that calls are written to."""
     parser.addoption("--tilewright-calls-of", required=True)
     parser.addoption("--tilewright-calls-into", required=True)
 
 
 def pytest_collection_finish(session: Any) -> None:
-    """Put a wrapper in the function's place in every module that holds it by now."""
-    module_name, _, name = session.config.getoption("--tilewright-calls-of").partition(":")
-    original = getattr(importlib.import_module(module_name), name)
+    """Put a wrapper in the place of the function, or of all functions of the module, wherever it is held by now."""
+    module_name, _, wanted = session.config.getoption("--tilewright-calls-of").partition(":")
+    module = importlib.import_module(module_name)
+    public = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
+    for name in [wanted] if wanted else [one for one in public if getattr(module, one).__module__ == module_name]:
+        original = getattr(module, name)
+        replace(original, noting(name, original))
+
+
+def noting(name: str, original: Any) -> Any:
+    """A function that notes its calls and makes them. Within a call, no other is noted."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def noted(*arguments: Any, **named: Any) -> Any:
-        note(signature, arguments, named)
-        return original(*arguments, **named)
+        if _within:
+            return original(*arguments, **named)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        note(signature, arguments, named, test, name)
+        if MEASURES.search(test.rpartition("::")[2].partition("[")[0]):
+            pytest.skip("its call is noted")
+        _within.append(name)
+        try:
+            return original(*arguments, **named)
+        finally:
+            _within.pop()
 
-    for module in list(sys.modules.values()):
-        for held, value in list(getattr(module, "__dict__", {}).items()):
-            if value is original:
-                setattr(module, held, noted)
+    return noted
+
+
+def replace(original: Any, wrapper: Any) -> None:
+    """Put a wrapper in a function's place in all dicts, lists and closures that hold it, but for its own."""
+    own = {id(vars(wrapper)), *map(id, wrapper.__closure__ or ())}
+    for holder in gc.get_referrers(original):  # no closure of this function's own may be among them
+        if id(holder) in own:
+            continue
+        if isinstance(holder, CellType):
+            holder.cell_contents = wrapper
+        elif isinstance(holder, dict | list):
+            for key, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
+                if value is original:
+                    holder[key] = wrapper
 
 
 def pytest_sessionfinish(session: Any) -> None:
@@ -51,25 +90,48 @@ def pytest_sessionfinish(session: Any) -> None:
     into.write_text(json.dumps(list(_calls.values())), encoding="utf-8")
 
 
-def note(signature: inspect.Signature, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Keep a call: its tensors, its numbers and words, and the types of all else."""
+def note(
+    signature: inspect.Signature, arguments: tuple[Any, ...], named: dict[str, Any], test: str = "", function: str = ""
+) -> None:
+    """Keep a call: its tensors, its numbers and words, how lists and tuples are made of these, and the types of all
+    else."""
     try:
         bound = signature.bind(*arguments, **named).arguments
     except TypeError:
         return  # the call fails by itself
-    call, others = Call({}, {}), dict[str, str]()
+    call, others = Call({}, {}, test), dict[str, str]()
     for name, value in bound.items():
-        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "shape"):
-            call.tensors[name] = tensor_of(value)
-        elif isinstance(value, int | float | str | bool | None):
-            call.values[name] = value
-        else:
+        text = _taken(call, name, value)
+        if not text or signature.parameters[name].kind in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
             others[name] = type(value).__name__
+        elif text != name:
+            call.packed[name] = text
     shape = {name: (tensor.shape, tensor.dtype, tensor.layout) for name, tensor in call.tensors.items()}
     if len(_calls) < DISTINCT:
-        call.test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-        kept = dataclasses.asdict(call) | {"others": others}
-        _calls.setdefault(repr((shape, sorted(call.values.items()), others)), kept)
+        kept = dataclasses.asdict(call) | {"others": others, "function": function}
+        _calls.setdefault(repr((function, shape, sorted(call.values.items()), call.packed, others)), kept)
+
+
+def _taken(call: Call, name: str, value: Any) -> str:
+    """Keep an argument's pieces under its name, and names made of it. Gives the code that puts it together; empty for
+    what is no tensor, number or word, and not made of these."""
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "shape"):
+        call.tensors[name] = tensor_of(value)
+        return name
+    if isinstance(value, int | float | str | bool | None):
+        call.values[name] = value
+        return name
+    if isinstance(value, list | tuple):
+        pieces = [_taken(call, f"{name}_{number}", piece) for number, piece in enumerate(value)]
+        inside = ", ".join(pieces) + "," * (len(pieces) == 1)
+        return "" if not all(pieces) else f"[{inside}]" if isinstance(value, list) else f"({inside})"
+    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+        call.values[name] = str(value).removeprefix("torch.")
+        return f"getattr(torch, {name})" if type(value).__name__ == "dtype" else f"torch.device({name})"
+    return ""
 
 
 def tensor_of(value: Any) -> Tensor:
@@ -77,7 +139,16 @@ def tensor_of(value: Any) -> Tensor:
     shape, strides = list(value.shape), list(value.stride())
     expanded = [axis for axis, stride in enumerate(strides) if stride == 0 and shape[axis] > 1]
     layout = "" if expanded else layout_of(shape, strides)
-    return Tensor(shape, str(value.dtype).removeprefix("torch."), layout, expanded, _values(value))
+    for axis in expanded:
+        value = value.narrow(axis, 0, 1)
+    return Tensor(shape, str(value.dtype).removeprefix("torch."), layout, expanded, _values(value), _content(value))
+
+
+def _content(value: Any) -> str:
+    """The integers or bools of a tensor, compressed, as text; empty for others, and for many."""
+    if value.dtype.is_floating_point or value.dtype.is_complex or value.numel() * value.element_size() > RECORDED_BYTES:
+        return ""
+    return base64.b64encode(zlib.compress(value.detach().cpu().contiguous().numpy().tobytes())).decode()
 
 
 def _values(value: Any) -> dict[str, Any]:

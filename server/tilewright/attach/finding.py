@@ -14,6 +14,7 @@ _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
 _KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit)\b", re.MULTILINE)
 """What marks a kernel, as it is usually written."""
+_BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
 _FUNCTION = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 _PERF_FUNCTION = re.compile(r"perf|bench", re.IGNORECASE)
 
@@ -29,6 +30,12 @@ class Source:
     @property
     def name(self) -> str:
         return PurePosixPath(self.path).name
+
+    @property
+    def backend(self) -> str:
+        """What the kernel is written in, if its path names that."""
+        parts = [part.removesuffix(".py") for part in PurePosixPath(self.path).parts]
+        return next((part for part in parts if part in _BACKENDS), "")
 
     @property
     def has_kernel(self) -> bool:

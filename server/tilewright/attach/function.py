@@ -5,23 +5,23 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tilewright.attach import repository
+from tilewright.attach.called import by_baseline, calls_of, tests_command
 from tilewright.attach.finding import module_at, module_path
-from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, inputs_of
+from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
 from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
 from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import Trial
 from tilewright.attach.trials import LIMIT_S, need_passing, tried_out
-from tilewright.attach.writing import frozen_copy, task_py, task_toml
+from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
-from tilewright.harness.outcomes import Outcome
 from tilewright.repository import Files
-from tilewright.session.runs import backend_here
-from tilewright.task import Backend, parse_task
+from tilewright.task import parse_task
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -44,7 +44,8 @@ UNKNOWN = "its values are not known; draw them from generator"
 class Wishes:
     """What a user asks for. `shapes` are written 4096x8192 for all tensors, or x=4096x8192, or labels=4096:int64;
     `arguments` eps=1e-6; `ranges` N=64..128:32. With `test`, a file of tests, shapes, dtypes and arguments are those of
-    the calls that its tests make."""
+    the calls that its tests make; `select` is a word for pytest's -k. A file alone stands for the function of it that
+    its tests call most."""
 
     entry: str
     shapes: list[str] = field(default_factory=list)
@@ -54,12 +55,13 @@ class Wishes:
     name: str = ""
     test: str = ""
     ranges: list[str] = field(default_factory=list)
+    select: str = ""
 
 
 def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
     """A native task for a function, written module:function or file.py:function. Raises `UsageError`."""
     need_name(wishes.name)
-    repository, files = committed(root)
+    own, files = committed(root)
     path, entry, import_root = _resolved(files, wishes.entry)
     function = entry.partition(":")[2]
     reference = _resolved(files, wishes.reference)[1] if wishes.reference else ""
@@ -69,35 +71,63 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         "arguments": dict(map(argument_of, wishes.arguments)), "locate": False,
     }  # fmt: skip
     calls: list[Call] = []
-    with Trial(files, Path(repository.root)) as trial:
-        if wishes.test:
-            tell(f"running {wishes.test} to see what it calls {function} with")
-            entry = request["entry"] = _probed(trial, request | {"locate": True}, import_root)["entry"]
-            calls = _calls(trial, entry, wishes.test, import_root)
-            tensors = calls[0].tensors
-            request["shapes"] = {name: tensor.shape for name, tensor in tensors.items()}
-            request["dtypes"] = {name: tensor.dtype for name, tensor in tensors.items()}
-            request["arguments"] = calls[0].values
-        elif dtypes:
-            request["dtypes"] = dict.fromkeys(shapes, request["dtype"]) | dtypes
-        tell(f"running {entry} once, to see which kernels it launches")
-        probe = _probed(trial, request, import_root)
-    if probe["entry"] != entry:
+    tests: list[str] = []
+    if wishes.test:
+        tell(f"running {wishes.test} to see what it calls {function or entry.removesuffix(':')} with")
+        with Trial(files, Path(own.root)) as trial:
+            if function:
+                located = _probed(trial, request | {"locate": True}, import_root)
+                entry, path = located["entry"], _committed(files, located["path"]) or path
+            function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root)
+        entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
+        tests = tests_command(wishes.test, wishes.select, files) if passed else []
+        smallest = min(alike_of(calls), key=lambda call: (call.has_empty, call.elements))
+        request["shapes"] = {name: tensor.shape for name, tensor in smallest.tensors.items()}
+        request["dtypes"] = {name: tensor.dtype for name, tensor in smallest.tensors.items()}
+        request["arguments"] = smallest.values
+    elif dtypes:
+        request["dtypes"] = dict.fromkeys(shapes, request["dtype"]) | dtypes
+    name = wishes.name or named_after(function)
+    folder = PurePosixPath("perf") / name
+    packed = bool(calls and calls[0].packed)
+    adapter = {"adapter.py": adapter_py(entry, inputs_of(calls))} if packed else {}
+    own_files = {f"{folder}/{file}": text.encode() for file, text in adapter.items()}
+    tell(f"running {entry} once, to see which kernels it launches")
+    with Trial(files | own_files, Path(own.root)) as trial:
+        if packed:
+            probe = _probed(trial, request | {"entry": f"adapter:{function}"}, import_root, str(folder))
+        else:
+            probe = _probed(trial, request, import_root)
+    if packed:
+        probe |= {"path": path, "reference_path": probe["reference_path"] if reference else path}
+        entry = f"adapter:{function}"
+    elif probe["entry"] != entry:
         tell(f"{entry} is {probe['entry']}, which the task names")
         entry = probe["entry"]
-    defining = _committed(files, probe["path"]) or path
+    defining = _committed(files, f"/{probe['path']}") or path
     kernels = [(_committed(files, file), frontend) for file, frontend in probe["kernels"]]
     frontend = next((language for file, language in kernels if file), "torch")
-    own = [file for file, language in kernels if file and language == frontend]
-    editable = list(dict.fromkeys([*own, defining]))
+    editable = [file for file, language in kernels if file and language == frontend]
+    editable = list(dict.fromkeys([*editable, defining]))
     for file in editable:
-        need_own(repository, file, wishes.entry)
+        need_own(own, file, wishes.entry)
+    head: dict[str, Any] = {
+        "name": name,
+        "entry": entry,
+        "editable": [f"../../{file}" for file in editable],
+        "python_path": [f"../../{import_root}" if import_root != "." else "../.."],
+        "frontend": frontend,
+    }
     if frontend != "torch" and not reference:
-        raise UsageError(
-            f"{entry} launches kernels of {editable[0]}, which give no float64 reference: name the same function in "
-            "plain torch with --reference module:function"
-        )
-    frozen = _committed(files, probe["reference_path"])
+        if not calls:
+            raise UsageError(
+                f"{entry} launches kernels of {editable[0]}, which give no float64 reference: name the same function "
+                "in plain torch with --reference module:function, or the tests that call it with --test FILE: then the "
+                "function as it is now is the reference"
+            )
+        draft = Proposal(folder, "", [], adapter)
+        return by_baseline(draft, files, head, calls, tests_command(wishes.test, wishes.select, files))
+    frozen = _committed(files, f"/{probe['reference_path']}")
     if frozen is None:
         raise UsageError(f"{reference or entry} is defined in {probe['reference_path']}, which is no committed file")
     if not calls:
@@ -107,16 +137,9 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         }
         calls = [Call(drawn, request["arguments"])]
     inputs = inputs_of(calls)
-    head: dict[str, Any] = {
-        "name": wishes.name or named_after(function),
-        "entry": entry,
-        "editable": [f"../../{file}" for file in editable],
-        "python_path": [f"../../{import_root}" if import_root != "." else "../.."],
-        "frontend": frontend,
-    }
     module = module_at(frozen, files)[0]
-    beside = {
-        "task.py": task_py(f"frozen.{(reference or entry).partition(':')[2]}", "import frozen", inputs),
+    beside = adapter | {
+        "task.py": task_py(f"frozen.{reference.partition(':')[2] or function}", "import frozen", inputs),
         "frozen.py": frozen_copy(files[frozen], frozen, module),
     }
     seen = _seen(frozen, inputs, editable, frontend)
@@ -129,8 +152,27 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     if left:
         seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
     hint = _alike(shapes, inputs.shapes)
-    return completed(Proposal(PurePosixPath("perf") / head["name"], "", seen, beside), files, head, inputs,
-                     ranges_of(wishes.ranges, inputs), hint, tell)  # fmt: skip
+    return completed(Proposal(folder, "", seen, beside), files, head, inputs,
+                     ranges_of(wishes.ranges, inputs), hint, tell, tests)  # fmt: skip
+
+
+def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
+    """A task for a repository: a native one of the function that its tests call, if there is one; else one that runs
+    its tests and benchmark. With a benchmark's file, the second. Raises `UsageError`."""
+    if wishes.bench:
+        return repository.propose(root, wishes, tell)
+    kernel, test = repository.chosen(root, wishes)
+    select = wishes.select or kernel.backend * (kernel.backend in test.text)
+    try:
+        wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
+        found = propose(root, wanted, tell)
+        why = f"{found.folder}/task.py would have a place to fill in" if found.is_open else ""
+    except UsageError as error:
+        why = str(error)
+    if not why:
+        return found
+    tell(f"no call of {test.path} makes a native task: {why}")
+    return repository.propose(root, wishes, tell)
 
 
 def completed(
@@ -141,6 +183,7 @@ def completed(
     ranges: Mapping[str, dict[str, Any]],
     hint: str,
     tell: Callable[[str], None],
+    tests: Sequence[str] = (),
 ) -> Proposal:
     """The proposal with its task.toml: hidden ranges by trying, and checked as a session will. If a person has to fill
     something in, neither is done. Raises `UsageError` if the function does not pass."""
@@ -153,7 +196,9 @@ def completed(
     parse_task(text, Path("task.toml"))
     if inputs.open:
         remark = f"No size was tried: {FILL_IN} marks what is open in task.py. Then add [[hidden]] with ranges"
-        return Proposal(folder, task_toml(head, inputs.cases, [], {}, [remark]), proposal.seen, beside, is_open=True)
+        return Proposal(
+            folder, task_toml(head, inputs.cases, [], {}, [remark], tests), proposal.seen, beside, is_open=True
+        )
     dimensions = {
         name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, ranges.get(name))
         for name, size in inputs.sizes.items()
@@ -161,7 +206,8 @@ def completed(
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
     draft = task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, [])
     limits = tried_out(placed(draft), folder, dimensions, last, inputs.tests, hint, tell)
-    text = task_toml(head, [*inputs.cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
+    cases = [*inputs.cases, *limits.cases]
+    text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
     here = need_passing(placed(text), folder)
@@ -184,8 +230,9 @@ def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
 
 
 def _resolved(files: Files, target: str) -> tuple[str, str, str]:
-    """The committed file of module:function or file.py:function, its entry point, and the folder to import it from."""
-    place, _, function = target.partition(":")
+    """The committed file of module:function or file.py:function, its entry point, and the folder to import it from. If
+    there is no function, the entry point has none."""
+    place, colon, function = target.partition(":")
     if place.endswith(".py"):
         path = place if place in files else None
         module = module_at(place, files)[0] if path else place
@@ -196,7 +243,7 @@ def _resolved(files: Files, target: str) -> tuple[str, str, str]:
             f"{target}: no committed Python file is module {place}; write it as it is imported, as in mypkg.ops:gelu, "
             "and commit it first if it is new"
         )
-    if not function.isidentifier():
+    if colon and not function.isidentifier():
         raise UsageError(f"{target}: a function is written module:function{_such_as(files[path], module)}")
     inside = path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
     return path, f"{module}:{function}", inside.strip("/") or "."
@@ -225,9 +272,9 @@ def _committed(files: Files, path: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
+def _probed(trial: Trial, request: dict[str, Any], *import_roots: str) -> dict[str, Any]:
     words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
-    tried = trial.run(words, [import_root], LIMIT_S)
+    tried = trial.run(words, [*import_roots], LIMIT_S)
     if tried.ran.status != 0 or not tried.out:
         raise UsageError(
             f"{request['entry']} could not be run: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
@@ -236,41 +283,6 @@ def _probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str
     if "unusable" in answer:
         raise UsageError(f"{request['entry']}: {answer['unusable']}")
     return answer
-
-
-def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
-    """The calls that tests make, the largest first. Raises `UsageError` if there are none, or if a test fails."""
-    options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
-    words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *options]
-    tried = trial.run(words, [import_root], LIMIT_S)
-    if not tried.out:
-        raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
-    if failed and backend_here() is Backend.CUDA:
-        raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
-    noted: list[dict[str, Any]] = json.loads(tried.out)
-    if not noted:
-        summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
-        raise UsageError(
-            f"no test of {test} that ran calls {entry} by that name ({summary}): give --shape instead, or another "
-            "--test"
-        )
-    calls, why = list[Call](), ""
-    for one in noted:
-        if one["others"]:
-            name, kind = next(iter(one["others"].items()))
-            why = f"argument {name} is a {kind}"
-        elif not one["tensors"]:
-            why = "it has no tensor"
-        else:
-            tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
-            calls.append(Call(tensors, one["values"], one["test"]))
-    if not calls:
-        raise UsageError(
-            f"no call that {test} makes can be made by a task ({why}). Its arguments are tensors, numbers, words and "
-            "None: write a function that takes such alone and calls this one, commit it, and name that"
-        )
-    return sorted(calls, key=lambda call: (call.has_empty, -call.elements))
 
 
 def shapes_of(texts: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:

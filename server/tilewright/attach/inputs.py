@@ -17,22 +17,26 @@ FILL_IN = "FILL IN"
 
 @dataclass
 class Tensor:
-    """A tensor of a call: its shape, dtype, layout in memory (see `layout_of`), and what its values are like."""
+    """A tensor of a call: its shape, dtype, layout in memory (see `layout_of`), what its values are like, and the
+    `content` of integers, as base64 of zlib's bytes."""
 
     shape: list[int]
     dtype: str
     layout: str = ""
     expanded: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    content: str = ""
 
 
 @dataclass
 class Call:
-    """What a function was called with. `test`: the test that did so."""
+    """What a function was called with. `test`: the test that did so. `packed`: the code that puts those of its
+    parameters together that are lists and tuples of tensors and values, or a dtype, by name."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
     test: str = ""
+    packed: dict[str, str] = field(default_factory=dict)
 
     @property
     def elements(self) -> int:
@@ -64,6 +68,19 @@ class Inputs:
     """Arguments that differ between calls, and are keys of a case."""
     tests: list[str]
     """The test behind each case."""
+    others: list[dict[str, Any]] = field(default_factory=list)
+    """Cases of further calls, the largest first."""
+    packed: dict[str, str] = field(default_factory=dict)
+    """See `Call`."""
+    tied: dict[str, str] = field(default_factory=dict)
+    """The dimension that an argument is in all calls."""
+    recorded: list[dict[str, str]] = field(default_factory=list)
+    """Of each case, the content of its integers, which are not drawn."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of all arguments that a task gives."""
+        return [*self.shapes, *self.arguments, *self.by_case, *self.tied]
 
     @property
     def open(self) -> bool:
@@ -71,18 +88,12 @@ class Inputs:
         return any(FILL_IN in line for line in self.lines)
 
 
-def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None) -> Inputs:
+def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None, records: bool = False) -> Inputs:
     """How to draw inputs like those of `calls`, the first of which is the task's first case. Calls with other tensors
-    are left out. `named`: the dimensions of each tensor, as names, numbers, or sums of these."""
-    first = calls[0]
+    are left out. `named`: the dimensions of each tensor, as names, numbers, or sums of these. `records`: integers are
+    those of the calls."""
+    first, alike = calls[0], alike_of(calls)
     ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
-    alike = [
-        call
-        for call in calls
-        if {name: len(tensor.shape) for name, tensor in call.tensors.items()} == ranks
-        and call.values.keys() == first.values.keys()
-        and all(call.tensors[name].expanded == tensor.expanded for name, tensor in first.tensors.items())
-    ]
     varying = [
         name
         for name, value in first.values.items()
@@ -91,9 +102,12 @@ def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None) 
     ]
     alike = [call for call in alike if all(call.values[n] == v for n, v in first.values.items() if n not in varying)]
     shapes = named or _named(alike, {*first.values})
+    tied = {name: dim for name in varying if (dim := _dimension_of(name, alike, shapes))}
+    varying = [name for name in varying if name not in tied]
     main = next((tensor.dtype for tensor in first.tensors.values() if "float" in tensor.dtype), "float32")
     follows = [name for name, tensor in first.tensors.items() if tensor.dtype == main]
     layouts = [name for name in ranks if len({call.tensors[name].layout for call in alike}) > 1]
+    recorded = list[dict[str, str]]()
     cases, tests, empty, sizes = list[dict[str, Any]](), list[str](), set[str](), dict[str, int]()
     for call in alike:
         own = {
@@ -108,16 +122,47 @@ def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None) 
         case = {**own, "dtype": next(iter(dtypes), main)}
         case |= {f"{name}_layout": call.tensors[name].layout or CONTIGUOUS for name in layouts}
         case |= {name: call.values[name] for name in varying}
-        if case not in cases:
+        content = {name: one.content for name, one in call.tensors.items() if records and one.content}
+        if case not in cases and (not recorded or content.keys() == recorded[0].keys()):
             cases, tests, sizes = [*cases, case], [*tests, call.test], sizes or own
+            recorded.append(content)
+    for number, case in enumerate(cases if any(recorded) else []):
+        case["call"] = number
     dtype = {name: "dtype" if name in follows else f"torch.{one.dtype}" for name, one in first.tensors.items()}
     lines = [
         line
         for name, tensor in first.tensors.items()
-        for line in _drawn(name, tensor, shapes[name], sizes, dtype[name], name in layouts)
+        for line in _drawn(name, tensor, shapes[name], sizes, dtype[name], name in layouts, bool(recorded[0].get(name)))
     ]
-    fixed = {name: value for name, value in first.values.items() if name not in varying}
-    return Inputs(shapes, cases[:CASES], sizes, empty, dtype, lines, fixed, varying, tests[:CASES])
+    fixed = {name: value for name, value in first.values.items() if name not in (*varying, *tied)}
+    most, others = cases[:CASES], cases[CASES:]
+    return Inputs(
+        shapes, most, sizes, empty, dtype, lines, fixed, varying, tests[:CASES], others, first.packed, tied, recorded
+    )
+
+
+def alike_of(calls: Sequence[Call]) -> list[Call]:
+    """The calls with arguments like those of the first: tensors of the same ranks, values of the same names."""
+    first = calls[0]
+    ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
+    return [
+        call
+        for call in calls
+        if {name: len(tensor.shape) for name, tensor in call.tensors.items()} == ranks
+        and call.values.keys() == first.values.keys()
+        and call.packed == first.packed
+        and all(call.tensors[name].expanded == tensor.expanded for name, tensor in first.tensors.items())
+    ]
+
+
+def _dimension_of(name: str, calls: Sequence[Call], shapes: dict[str, list[str]]) -> str:
+    """The dimension that an integer argument is in all calls; empty if it is none."""
+    for tensor, dims in shapes.items():
+        for axis, dim in enumerate(dims):
+            sizes = [call.tensors[tensor].shape[axis] for call in calls]
+            if dim.isidentifier() and [call.values[name] for call in calls] == sizes:
+                return dim
+    return ""
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> str:
@@ -173,14 +218,18 @@ def _named(calls: Sequence[Call], taken: set[str]) -> dict[str, list[str]]:
     return shapes
 
 
-def _drawn(name: str, tensor: Tensor, dims: list[str], sizes: dict[str, int], dtype: str, by_case: bool) -> list[str]:
-    """The lines that draw one tensor."""
+def _drawn(
+    name: str, tensor: Tensor, dims: list[str], sizes: dict[str, int], dtype: str, by_case: bool, recorded: bool
+) -> list[str]:
+    """The lines that draw one tensor, or take what was `recorded`."""
     shape = ", ".join("1" if axis in tensor.expanded else dim for axis, dim in enumerate(dims))
     where = "generator=generator, device=generator.device"
     size = f"({shape}{',' * (len(dims) == 1)})"
     values = tensor.values
     lines = []
-    if "fill" in values:
+    if recorded:
+        lines.append(f'{name} = recorded(case, "{name}", {size}, {dtype}).to(generator.device)')
+    elif "fill" in values:
         lines.append(f"{name} = torch.zeros({size}, dtype={dtype}, device=generator.device)")
         lines[-1] += f"  # {FILL_IN}: {values['fill']}"
     elif "share" in values:

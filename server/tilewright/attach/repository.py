@@ -29,7 +29,6 @@ NEEDED_RUNS = 4 * PAIR_LOOKS[0]
 """Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
 BUDGET_S = 60 * DEFAULT.iteration_minutes
 OF_FUNCTION = "make a task of one function: tilewright init module:function --shape 4096x8192"
-_BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,12 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     return Proposal(folder, text, [*_seen(tested, runs, reading), *_others(found)])
 
 
+def chosen(root: Path, wishes: Wishes) -> tuple[Source, Source]:
+    """The kernel to make faster, and the tests that name it. Raises `UsageError` listing what there is."""
+    found = _choice(read_sources(committed(root)[1]), wishes, measures=False)
+    return found.kernel, found.tests[0]
+
+
 def committed(root: Path) -> tuple[Repository, Files]:
     """The repository that holds `root`, and its committed files with those of submodules. Raises `UsageError`."""
     repository = Repository(root)
@@ -123,8 +128,9 @@ def need_name(name: str) -> None:
         )
 
 
-def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
-    """The kernel to make faster, with one test and one benchmark file. Raises `UsageError` listing what there is."""
+def _choice(sources: dict[str, Source], wishes: Wishes, measures: bool = True) -> Exercise:
+    """The kernel to make faster, with one test file, and one benchmark file if that `measures`. Raises `UsageError`
+    listing what there is."""
     for option, path in (("--kernel", wishes.kernel), ("--test", wishes.test), ("--bench", wishes.bench)):
         if path and path.split("::")[0] not in sources:
             raise UsageError(f"{option} {path}: no such Python file is committed; paths are relative to the repository")
@@ -141,12 +147,12 @@ def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
         )
         for one in found
     ]
-    whole = [one for one in given if one.tests and one.benches]
+    whole = [one for one in given if one.tests and (one.benches or not measures)]
     if len(whole) == 1:
         return whole[0]
     if whole:
         listed = "\n".join(f"  --kernel {one.kernel.path}" for one in whole)
-        raise UsageError(f"{len(whole)} files hold kernels with tests and benchmarks; choose one:\n{listed}")
+        raise UsageError(f"{len(whole)} files hold kernels with tests; choose one:\n{listed}")
     one = given[0]
     lacking, option = ("test", "--test") if not one.tests else ("benchmark", "--bench")
     named = f"name it with {option} path/to/file.py"
@@ -157,8 +163,7 @@ def _words(kernel: Source, wishes: Wishes) -> list[str]:
     """What a figure's name must hold: the user's word, else the backend that the kernel's path names."""
     if wishes.select:
         return [wishes.select]
-    parts = [part.removesuffix(".py") for part in PurePosixPath(kernel.path).parts]
-    return [part for part in parts if part in _BACKENDS][:1]
+    return [kernel.backend] if kernel.backend else []
 
 
 def _roots(kernel: Source, name: str, root: Path) -> list[str]:

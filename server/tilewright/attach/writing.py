@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.attach.inputs import Inputs
@@ -17,8 +17,10 @@ def task_toml(
     hidden: list[dict[str, Any]],
     excluded: Mapping[str, str],
     remarks: list[str],
+    tests: Sequence[str] = (),
 ) -> str:
-    """The text of task.toml: its first keys, its tables, and remarks on the hidden ranges as comments."""
+    """The text of task.toml: its first keys, its tables, and remarks on the hidden ranges as comments. `tests`: the
+    command of the repository's own."""
 
     def table(name: str, entry: dict[str, Any]) -> str:
         return f"[[{name}]]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in sorted(entry.items()))
@@ -28,6 +30,8 @@ def task_toml(
     if excluded:
         reason = f"the function as it was found fails on them: {'; '.join(dict.fromkeys(excluded.values()))}"
         parts.append(f"[values]\nexclude = {quoted([*excluded])}\nreason = {quoted(reason)}\n")
+    if tests:
+        parts.append(f"[tests]\ncommand = {quoted([*tests])}\n")
     parts += [table("cases", entry) for entry in cases]
     parts.append("".join(f"# {remark}\n" for remark in remarks))
     return "\n".join([*filter(None, parts), *(table("hidden", entry) for entry in hidden)])
@@ -54,6 +58,27 @@ def frozen_copy(content: bytes, path: str, module: str) -> str:
     return note + "".join(lines)
 
 
+def adapter_py(entry: str, inputs: Inputs) -> str:
+    """The text of adapter.py: the function with its arguments put together from what a task can give."""
+    module, _, function = entry.partition(":")
+    return f'''"""Calls {entry} with its arguments put together. Written by `tilewright init`; it stays as it is."""
+
+import torch  # noqa: F401
+from {module} import {function} as wrapped
+
+
+def {function}({", ".join(inputs.names)}):
+    return wrapped({packed_call(inputs)})
+'''
+
+
+def packed_call(inputs: Inputs) -> str:
+    """The arguments of the function, as code over the names of what a task gives."""
+    pieces = set(re.findall(r"[^\W\d]\w*", " ".join(inputs.packed.values())))
+    plain = [name for name in inputs.names if name not in pieces]
+    return ", ".join([*(f"{name}={name}" for name in plain), *(f"{n}={text}" for n, text in inputs.packed.items())])
+
+
 LAID_OUT = '''
 
 def laid_out(tensor, layout):
@@ -68,6 +93,16 @@ def laid_out(tensor, layout):
 '''
 
 
+RECORDED = '''
+CALLS = json.loads(Path(__file__).with_name("calls.json").read_text(encoding="utf-8"))
+
+
+def recorded(case, name, shape, dtype):
+    """The integers that a test's own call had."""
+    content = bytearray(zlib.decompress(base64.b64decode(CALLS[case["call"]][name])))
+    return torch.frombuffer(content, dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype)
+
+'''
 COUNTED = """    # Each input is read once, each output written once; flops of matmuls, or one for each element.
     tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
     flops = 0
@@ -86,19 +121,35 @@ COUNTED = """    # Each input is read once, each output written once; flops of m
 
 
 def task_py(call: str, imported: str, inputs: Inputs) -> str:
-    """The text of task.py: inputs drawn as in the calls, the reference by `call`, and the work by counting."""
+    """The text of task.py: inputs drawn as in the calls; unless `call` is empty, the reference by it, and the
+    work by counting."""
     dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if dim.isidentifier())]
     drawn = "\n".join(f"    {line}" for line in inputs.lines)
     arguments = [f'"{name}": {name}' for name in inputs.shapes]
     arguments += [f'"{name}": {value!r}' for name, value in inputs.arguments.items()]
     arguments += [f'"{name}": case["{name}"]' for name in inputs.by_case]
+    arguments += [f'"{name}": {dim}' for name, dim in inputs.tied.items()]
     unpacked = "".join(f'    {dim} = case["{dim}"]\n' for dim in dims) + '    dtype = getattr(torch, case["dtype"])\n'
+    laid_out = LAID_OUT * any("laid_out(" in line for line in inputs.lines)
+    make_inputs = f"""def make_inputs(case, generator):
+{unpacked}{drawn}
+    return {{{", ".join(arguments)}}}
+"""
+    if not call:
+        reading = any(inputs.recorded)
+        imports = "import base64\nimport json\nimport zlib\nfrom pathlib import Path\n\n" * reading + "import torch\n"
+        helpers = f"{laid_out}\n{RECORDED * reading}"
+        return f'"""Inputs like those of the tests\' calls."""\n\n{imports}{helpers}\n{make_inputs}'
     shapes = "".join(
         f'        "{name}": torch.empty(({", ".join(dims)}{"," * (len(dims) == 1)}), dtype={inputs.dtypes[name]}, '
         'device="meta"),\n'
         for name, dims in inputs.shapes.items()
     )
     others = "".join(f"        {argument},\n" for argument in arguments[len(inputs.shapes) :])
+    taken, given = "**inputs", "**inputs"
+    if inputs.packed:
+        taken = ", ".join(inputs.names)
+        given = packed_call(inputs)
     return f'''"""Inputs, reference and work. The reference is called in float64."""
 
 {imported}
@@ -106,15 +157,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tilewright.task import Work
-{LAID_OUT * any("laid_out(" in line for line in inputs.lines)}
+{laid_out}
 
-def make_inputs(case, generator):
-{unpacked}{drawn}
-    return {{{", ".join(arguments)}}}
+{make_inputs}
 
-
-def reference(**inputs):
-    return {call}(**inputs)
+def reference({taken}):
+    return {call}({given})
 
 
 def work(case):

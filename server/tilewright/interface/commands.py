@@ -106,7 +106,9 @@ def init(
     kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
     test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
     bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
-    select: Annotated[str, typer.Option(help="of a repository: a word for pytest's -k and the figures' names")] = "",
+    select: Annotated[
+        str, typer.Option(help="a word for pytest's -k; of a repository: and for the figures' names")
+    ] = "",
     shape: Annotated[
         list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192, or i=4096:int64; repeat")
     ] = None,
@@ -143,15 +145,15 @@ def init(
         from tilewright.attach import flashinfer
 
         proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
-    elif ":" in target:
-        wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [])
+    elif ":" in target or (target.endswith(".py") and test):
+        wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [], select)
         proposal = done(lambda: function.propose(root, wanted, tell))
     elif not done(lambda: is_folder(root / target)):
         raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
-        proposal = done(lambda: repository.propose(root / target, wishes, tell))
-    top = done(lambda: Checkout(root if ":" in target else root / target)).root
+        proposal = done(lambda: function.propose_for(root / target, wishes, tell))
+    top = done(lambda: Checkout(root / target if (root / target).is_dir() else root)).root
     folder = proposal.folder
     files = {"task.toml": proposal.text} | dict(proposal.beside)
     if there := [file for file in files if (top / folder / file).exists()]:

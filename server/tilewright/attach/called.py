@@ -1,0 +1,95 @@
+"""A task of a function that launches kernels, made of the calls that tests make of it: it is its own reference."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tilewright.attach.inputs import Call, Tensor, inputs_of
+from tilewright.attach.repository import Proposal
+from tilewright.attach.trial import Trial
+from tilewright.attach.trials import LIMIT_S, need_passing
+from tilewright.attach.writing import task_py, task_toml
+from tilewright.cases import volume
+from tilewright.errors import UsageError
+from tilewright.harness.outcomes import Outcome
+from tilewright.repository import Files
+from tilewright.session.runs import backend_here
+from tilewright.task import Backend, parse_task
+
+SMALL_ELEMENTS = 2**16
+"""Of a case's dimensions multiplied, up to which kernels are interpreted."""
+
+
+def calls_of(trial: Trial, entry: str, test: str, select: str, import_root: str) -> tuple[str, list[Call], bool]:
+    """The function, the calls that tests make of it, the largest first, and whether all tests pass. Of a module, the
+    function is that with the most calls. Raises `UsageError` if there are none, or if a test fails on a GPU."""
+    chosen = ["-k", select] if select else []
+    options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
+    words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
+    tried = trial.run(words, [import_root], LIMIT_S)
+    if not tried.out:
+        raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+    failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
+    if failed and backend_here() is Backend.CUDA:
+        raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
+    noted: list[dict[str, Any]] = json.loads(tried.out)
+    if not noted:
+        summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
+        raise UsageError(
+            f"no test of {test} that ran calls {entry} ({summary}): give --shape instead, or another --test"
+        )
+    calls, why = dict[str, list[Call]](), ""
+    for one in noted:
+        if one["others"]:
+            name, kind = next(iter(one["others"].items()))
+            why = f"argument {name} is a {kind}"
+        elif not one["tensors"]:
+            why = "it has no tensor"
+        else:
+            tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
+            call = Call(tensors, one["values"], one["test"], one["packed"])
+            calls.setdefault(one["function"], []).append(call)
+    if not calls:
+        raise UsageError(
+            f"no call that {test} makes can be made by a task ({why}). Its arguments are tensors, numbers, words and "
+            "None, and lists and tuples of these: write a function that takes such alone and calls this one, commit "
+            "it, and name that"
+        )
+    function = max(calls, key=lambda name: len(calls[name]))
+    return function, sorted(calls[function], key=lambda call: (call.has_empty, -call.elements)), not failed
+
+
+def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list[Call], tests: list[str]) -> Proposal:
+    """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
+    Sizes that no test has are not tried, since nobody knows whether the function is right there."""
+    inputs = inputs_of(calls, records=True)
+    head = head | {"reference": "baseline"}
+    beside = dict(draft.beside) | {"task.py": task_py("", "", inputs)}
+    if any(inputs.recorded):
+        beside["calls.json"] = json.dumps(inputs.recorded, indent=1) + "\n"
+    cases = [*inputs.cases, *inputs.others]
+    small = [call for call in cases if volume(call) <= SMALL_ELEMENTS]
+    hidden = [{key: {"choices": [value]} for key, value in case.items()} for case in inputs.others]
+    visible = inputs.cases + [case | {"backend": "cpu"} for case in small[:1]]
+    seen = [
+        "the reference is the function as it is now: an error that it has is not seen",
+        f"cases: {len(inputs.cases)} calls of the tests, the largest; hidden: {len(inputs.others)} others",
+        f"before a candidate is kept it passes {' '.join(tests)}",
+    ]
+    text = task_toml(head, visible, hidden, {}, [], tests)
+    parse_task(text, Path("task.toml"))
+    if inputs.open:
+        return Proposal(draft.folder, text, seen, beside, is_open=True)
+    placed = {f"{draft.folder}/{name}": content.encode() for name, content in {"task.toml": text, **beside}.items()}
+    return Proposal(draft.folder, text, seen, beside, starts_here=need_passing(files | placed, draft.folder))
+
+
+def tests_command(test: str, select: str, files: Files) -> list[str]:
+    """The command that runs a file's tests, without those that measure."""
+    content = files[test.partition("::")[0]].decode("utf-8", "replace")
+    names = dict.fromkeys(re.findall(r"^\s*def (test\w*(?:perf|bench)\w*)", content, re.MULTILINE | re.IGNORECASE))
+    chosen = [*(f"not {name}" for name in names), *([select] if select else [])]
+    return ["python", "-m", "pytest", test, *(["-k", " and ".join(chosen)] if chosen else []), "--junitxml={junit}"]
