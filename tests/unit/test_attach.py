@@ -173,6 +173,16 @@ def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
     assert fitting(runs, COMMAND, []) is None, "the rate before it would name the case"
 
 
+def test_the_file_of_tests_with_the_kernels_own_name_comes_first() -> None:
+    texts = {
+        "pkg/attention.py": "@ct.kernel\ndef attention(): ...\n",
+        "tests/experimental/test_attention_backward.py": "from pkg.attention import attention\n",
+        "tests/test_attention.py": "registry.dispatch(1)\n",
+    }
+    (found,) = exercises(read_sources({path: text.encode() for path, text in texts.items()}))
+    assert found.tests[0].path == "tests/test_attention.py"
+
+
 def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import inspect
 

@@ -12,6 +12,7 @@ from tilewright.repository import Files
 
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
+_OF_TESTS = ("test", "tests", "bench", "benchmark", "perf")
 _KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit)\b", re.MULTILINE)
 """What marks a kernel, as it is usually written."""
 _BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
@@ -68,11 +69,13 @@ class Source:
         """How much speaks for this file exercising `kernel`: its name, its module or its public functions in the text;
         0 if none does."""
         stem = re.sub(r"[^a-z0-9]", "", PurePosixPath(kernel.path).stem.casefold())
-        alike = stem in re.sub(r"[^a-z0-9]", "", self.name.casefold())
+        words = re.split(r"[^a-z0-9]+", PurePosixPath(self.name).stem.casefold())
+        same = stem == "".join(word for word in words if word not in _OF_TESTS)
+        alike = stem in "".join(words)
         module = bool(re.search(rf"\b{re.escape(kernel.module)}(?![\w.])", self.text))
         public = [name for name in kernel.functions if not name.startswith("_")]
         called = bool(public) and bool(re.search(rf"\b({'|'.join(public)})\b", self.text))
-        return 4 * (alike and (module or called)) + 2 * module + called
+        return 8 * same + 4 * (alike and (module or called)) + 2 * module + called
 
 
 @dataclass(frozen=True)

@@ -279,8 +279,6 @@ class Referee:
     def refill(self) -> None:
         """Start the workers that the next requests will take, unless the GPU is in use. For when nobody asks for
         anything: a process that opens its CUDA context holds up all others."""
-        for code in self._code.values():
-            code.rest()
         free = lease(self._gpu.uuid, 0.0, self._tell) if self._gpu else contextlib.nullcontext()
         with contextlib.suppress(RuntimeError, OSError, GpuBusy), free:  # whoever needs a worker is told
             self._pool.prepare(self._pool.spares)
