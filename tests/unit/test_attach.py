@@ -190,7 +190,7 @@ def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from tilewright.attach import capture
 
-    def function(x: object, y: object = None, eps: float = 1e-6) -> None: ...
+    def function(x: object, y: object = None, eps: float = 1e-6, **more: object) -> None: ...
 
     noted: dict[str, Any] = {}
     monkeypatch.setattr(capture, "_calls", noted)
@@ -199,8 +199,9 @@ def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
         capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5}, "test_it")
     capture.note(signature, ([1, (2.5, torch.ones(4))], torch.float32), {})
     capture.note(signature, ({},), {})
-    capture.note(signature, (), {"unknown": 1})
-    tensor, listed, other = noted.values()
+    capture.note(signature, ({},), {"more": 1, "sizes": (2,)})
+    capture.note(signature, (), {"y": 1})
+    tensor, listed, other, more = noted.values()
     assert (tensor["tensors"]["x"]["shape"], tensor["tensors"]["x"]["dtype"]) == ([2, 3], "float16")
     assert (tensor["values"], tensor["others"], tensor["packed"]) == ({"eps": 0.5}, {}, {})
     assert tensor["test"] == "test_it"
@@ -208,6 +209,7 @@ def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed["values"] == {"x_0": 1, "x_1_0": 2.5, "y": "float32"}
     assert listed["tensors"]["x_1_1"]["shape"] == [4]
     assert other["others"] == {"x": "dict"}
+    assert (more["values"], more["packed"]) == ({"more": 1, "sizes_0": 2}, {"sizes": "(sizes_0,)"})
 
 
 def test_a_function_is_replaced_wherever_it_is_held() -> None:

@@ -29,6 +29,7 @@ RECORDED_BYTES = 2**20
 """Of a tensor of integers, up to which its values are kept."""
 MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
 """In the name of a test, that it measures."""
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _calls: dict[str, dict[str, Any]] = {}
 _within: list[str] = []
 
@@ -100,12 +101,10 @@ def note(
     except TypeError:
         return  # the call fails by itself
     call, others = Call({}, {}, test), dict[str, str]()
-    for name, value in bound.items():
+    further = next((name for name, one in signature.parameters.items() if one.kind is one.VAR_KEYWORD), "")
+    for name, value in (bound | bound.pop(further, {})).items():
         text = _taken(call, name, value)
-        if not text or signature.parameters[name].kind in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-        ):
+        if not text or (name in signature.parameters and signature.parameters[name].kind not in _BY_NAME):
             others[name] = type(value).__name__
         elif text != name:
             call.packed[name] = text
