@@ -117,6 +117,19 @@ def test_check_says_which_values_and_sizes_it_did_not_look_at(make_task: Callabl
     assert said.endswith(f", up to the task's N={2**31} dtype=float32, where a 32-bit index may wrap")
 
 
+def test_check_tells_how_many_shapes_are_to_come(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.session.jobs.HEARTBEAT_S", 0.001)
+    told: list[str] = []
+
+    async def progress(text: str) -> None:
+        told.append(text)
+
+    assert asyncio.run(check_task(make_task(), Path("task"), progress)).passed
+    assert any(text.startswith("looking for races and other defects, shape 1 of ") for text in told)
+
+
 def test_neither_an_order_that_the_task_allows_nor_sizes_that_it_lacks_are_named(
     make_task: Callable[..., Path],
 ) -> None:

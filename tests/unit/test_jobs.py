@@ -12,7 +12,7 @@ import pytest
 
 from tests.stage import quiet
 from tilewright.errors import UsageError
-from tilewright.session.jobs import Job, Jobs, in_thread
+from tilewright.session.jobs import Job, Jobs, attended, in_thread
 
 
 class Work:
@@ -190,6 +190,26 @@ def test_an_outcome_that_no_call_was_told_is_told_to_the_next() -> None:
         with pytest.raises(OSError, match="gone"):  # told once: the next call tries again
             await jobs.start("check", "a", failing).attend(5, quiet)
         assert failing.begun == 2
+
+    play(scene)
+
+
+def test_what_work_tells_is_reported_and_its_result_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.session.jobs.HEARTBEAT_S", 0.001)
+
+    async def scene() -> None:
+        heard = asyncio.Event()
+
+        async def progress(text: str) -> None:
+            if text == "run 3 of 7":
+                heard.set()
+
+        async def work(tell: Callable[[str], None]) -> int:
+            tell("run 3 of 7")
+            await heard.wait()
+            return 7
+
+        assert await attended(work, progress) == 7
 
     play(scene)
 

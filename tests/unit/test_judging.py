@@ -155,6 +155,7 @@ class Crew:
         self.seconds = seconds
         self.slow: dict[int, float] = {}
         self.ends: dict[int, Status | Exception] = {}
+        self.told: list[str] = []
         self.referee = threading.Lock()
         self.most_at_work = self._at_work = 0
         monkeypatch.setattr(crews, "check_case", self._check_case)
@@ -184,7 +185,7 @@ class Crew:
         def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
-        by = Check(CODE, Backend.CPU, start, quiet, workers=len(self.workers))
+        by = Check(CODE, Backend.CPU, start, self.told.append, workers=len(self.workers))
         planned = [*classes, *(replace(run, hidden=True) for run in runs)]
         deadline = time.monotonic() + 60
         return judged_fairly(lambda some: judged_widely(by, some, limit_s), planned, [], deadline, widely=True)
@@ -219,6 +220,12 @@ def test_classes_of_values_come_first_and_leave_the_sizes_their_time(monkeypatch
     crew.ends[101] = Status.WRONG_VALUES
     wrong = crew.judged(sizes, classes=classes)
     assert (wrong.status, [check.message for check in wrong.cases]) == (Status.WRONG_VALUES, ["run 100", "run 101"])
+
+
+def test_the_progress_of_a_wide_check_counts_all_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(monkeypatch, 1)
+    crew.judged(runs(2, 1), classes=[Run({"N": 5}, False, 100)])
+    assert crew.told == [f"checking run {number} of 3" for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -312,13 +312,14 @@ def judge_drawn(
     return judge_trial(code, case, Trial(inputs, Values.DRAWN, expected, contract, honest), outputs)
 
 
-def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
+def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run], tell: Callable[[str], None]) -> list[Defect]:
     """What the checker finds on the first run of each shape; nothing where the task is not written in cuTile."""
     if code.task.file.frontend is not Frontend.CUTILE:
         return []
     found: dict[tuple[str, str, int], Defect] = {}
     shapes = {case_label(run.case): run for run in reversed(runs)}
-    for run in reversed(shapes.values()):
+    for number, run in enumerate(reversed(shapes.values()), 1):
+        tell(f"looking for races and other defects, shape {number} of {len(shapes)}")
         inputs = make_trial(code, run.case, run.seed, Values.DRAWN).inputs
         arguments = code.arguments(run.case, inputs)
         empty = [name for name in arguments if name not in inputs]

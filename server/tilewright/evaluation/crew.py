@@ -92,8 +92,12 @@ class Runs:
     shape are one worker's, in their order: what it returned first has to stand to the last.
     """
 
-    def __init__(self, by: Check, runs: Sequence[Run], deadline: float = math.inf) -> None:
+    def __init__(
+        self, by: Check, runs: Sequence[Run], deadline: float = math.inf, before: int = 0, after: int = 0
+    ) -> None:
+        """`before`, `after`: how many runs of the same check come before these and after them."""
         self._by = by
+        self._before, self._total = before, before + len(runs) + after
         self._deadline = deadline
         self._count = self._first_failure = len(runs)
         self._checks: dict[int, CaseCheck] = {}
@@ -149,7 +153,7 @@ class Runs:
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
             if number > self._first_failure or (place and time.monotonic() > self._deadline):
                 return
-            self._by.tell(f"checking run {len(self._checks) + 1} of {self._count}")
+            self._by.tell(f"checking run {self._before + len(self._checks) + 1} of {self._total}")
             self._check(number, planned, worker)
 
     def _check(self, number: int, planned: Run, worker: WorkerHandle) -> None:

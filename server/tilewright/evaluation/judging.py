@@ -75,7 +75,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
 def watched(by: Check, runs: list[Run]) -> CorrectnessResult:
     """What the checker finds in a candidate, whatever its values. Raises `WorkerFailure`."""
     with by.start() as crew:
-        defects = defects_of(crew[0], by.code, runs)
+        defects = defects_of(crew[0], by.code, runs, by.tell)
         notes, ran, tuned = unshown(crew, by.code)
     return CorrectnessResult(
         status=Status.DEFECTIVE if defects else Status.PASSED,
@@ -121,9 +121,9 @@ def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResu
         if by.tunes or by.switched:
             first, second, said = tuners.checked(by, runs, crew, (limit_s, limit_s))
         else:
-            first, second, said = Runs(by, classes, time.monotonic() + limit_s).on(crew), None, []
+            first, second, said = Runs(by, classes, time.monotonic() + limit_s, after=len(hidden)).on(crew), None, []
             if first.passed:
-                second = Runs(by, hidden, time.monotonic() + limit_s).on(crew)
+                second = Runs(by, hidden, time.monotonic() + limit_s, before=len(classes)).on(crew)
     found = _together(first, second)
     notes = [*found.notes, *said]
     shapes = [run.case for run in classes]
@@ -230,13 +230,12 @@ def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Def
     That watching takes long is not its fault; then the second says so."""
     if by.backend is not Backend.CPU or by.code.task.file.frontend is not Frontend.CUTILE:
         return [], []
-    by.tell("looking for races and other defects")
     where = ""
     try:
         with by.start() as (fresh,):
-            found = defects_of(fresh, by.code, runs)
+            found = defects_of(fresh, by.code, runs, by.tell)
         where = " in a process that had made many calls"
-        return found or defects_of(worker, by.code, [run for run in runs if not run.hidden]), []
+        return found or defects_of(worker, by.code, [run for run in runs if not run.hidden], by.tell), []
     except WorkerFailure as failure:
         if failure.status is not Status.TIMEOUT:
             raise

@@ -52,14 +52,16 @@ def checked(
     if all(run.case != benchmarked for run in visible):
         visible.append(Run(benchmarked, False, runs[0].seed))
     visible.sort(key=lambda run: run.case != benchmarked)
-    first = Runs(by, visible, time.monotonic() + seconds[0]).on(crew[:1])  # a search has the GPU for itself
+    alone = crew[:1]  # a search has the GPU for itself
+    first = Runs(by, visible, time.monotonic() + seconds[0], after=len(hidden)).on(alone)
     if not first.passed or not hidden:
         return first, None, []
-    taken = unshown(crew[:1], by.code).tuners.first
+    taken = unshown(alone, by.code).tuners.first
     switch = by.switched and not taken
     for worker in crew if switch or (taken and by.backend is Backend.CUDA) else ():  # without a clock none searches
         worker.request("choose", by.code.task.file.timeout_s, tuner=Choice(0, known=taken), switch=switch)
-    return first, Runs(by, hidden, time.monotonic() + seconds[1]).on(crew), [UNTUNED] if switch else []
+    second = Runs(by, hidden, time.monotonic() + seconds[1], before=len(visible)).on(crew)
+    return first, second, [UNTUNED] if switch else []
 
 
 def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None:
@@ -69,10 +71,11 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
     run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
     tuners.tried |= {*range(first)}
     until = time.monotonic() + LIMIT_S
-    for number in range(first, max(tuners.configs.values(), default=0)):
+    count = max(tuners.configs.values(), default=0)
+    for number in range(first, count):
         if number > first and time.monotonic() > until:
             break
-        by.tell(f"trying config {number + 1} of a tuner")
+        by.tell(f"trying config {number + 1} of {count}")
         check, tried = _tried(by, run, Choice(number))
         if check is None or check.status.is_incorrect:
             tuners.tried.add(number)
@@ -119,7 +122,7 @@ def _tried(by: Check, run: Run, choice: Choice) -> tuple[CaseCheck | None, Tuner
     """How one run fails where tuners take this config, None if it does not; and what they took."""
     try:
         with by.start(tuner=choice) as (worker,):
-            found = Runs(by, [replace(run, twice=False, last=False)]).on([worker])
+            found = Runs(replace(by, tell=lambda _: None), [replace(run, twice=False, last=False)]).on([worker])
             tuners = unshown([worker], by.code).tuners
     except WorkerFailure as failure:
         return CaseCheck(case=run.case, hidden=run.hidden, status=failure.status, message=str(failure)), Tuners()

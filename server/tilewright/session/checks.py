@@ -3,15 +3,17 @@ other tasks against their reference. Of a task that runs a repository's commands
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tilewright.commandtask import load
+from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.session.beginning import check_tree, task_path, tests_run, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.dumping import COMPILE_S
-from tilewright.session.jobs import Progress
+from tilewright.session.jobs import Progress, attended
 from tilewright.session.outcomes import Dumped
 from tilewright.session.runs import backend_here, runs_from
 from tilewright.session.uncovered import with_uncovered
@@ -25,28 +27,29 @@ ARCH = "sm_90"
 async def check_task(root: Path, task: str | Path, progress: Progress) -> CorrectnessResult:
     """Check the working tree's kernels of a task, after the functions of its task.py. Raises `UsageError`."""
     checkout = Checkout(root.resolve())
-    place = task_path(checkout, str(task))
-    if (tests := await _run_tests(checkout, place, progress)) is not None:
+    return await attended(partial(_check, checkout, task_path(checkout, str(task))), progress)
+
+
+async def _check(checkout: Checkout, place: PurePosixPath, tell: Tell) -> CorrectnessResult:
+    if (tests := await _run_tests(checkout, place, tell)) is not None:
         return tests
     found = working_candidate(checkout, place)
     runs_tests = bool(tests_run(found.task, Backend.CPU))
     rules = found.task.file.rules
     runs = runs_from(checkout.repository, found.head, place, Backend.CPU, ARCH, "", False, rules, runs_tests)
     try:
-        await progress("trying the functions of task.py")
+        tell("trying the functions of task.py")
         await runs.work()
-        await progress("checking")
         head = {name: found.committed[name] for name in found.files if name in found.committed}
         cutile = found.task.file.frontend is Frontend.CUTILE
         known = [] if cutile else wrong_results(checkout.repository, found.task.file.entry, Backend.CPU).known
         result = await runs.correctness(
-            found.files, new_secret(), LIMIT_S, lambda _: None, known, [head], "check" if cutile else "correctness"
+            found.files, new_secret(), LIMIT_S, tell, known, [head], "check" if cutile else "correctness"
         )
         if result.passed and found.task.file.frontend is Frontend.TRITON:
-            await progress("compiling")
-            result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, lambda _: None))
+            result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, tell))
         if result.passed:
-            result = await runs.tested(result, found.files, new_secret(), lambda _: None)
+            result = await runs.tested(result, found.files, new_secret(), tell)
         return with_uncovered(result, head, found.files)
     finally:
         await runs.close()
@@ -65,7 +68,7 @@ def _compiled(result: CorrectnessResult, dumped: Dumped) -> CorrectnessResult:
     return result.model_copy(update={"unseen": [*result.unseen, f"compilation: {why}"]})
 
 
-async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:
+async def _run_tests(checkout: Checkout, place: PurePosixPath, tell: Tell) -> CorrectnessResult | None:
     """How a command task's tests end on the working tree's candidate; None for a native task. Raises `UsageError`."""
     task = load(checkout.root / place)
     if isinstance(task, Task):
@@ -75,9 +78,8 @@ async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progres
     files = repository.read(editable)
     runs = runs_from(repository, repository.head(), place, backend, ARCH, "", True, task.file.rules)
     try:
-        await progress("running the tests")
         await runs.environment()
-        return await runs.correctness(files, new_secret(), LIMIT_S, lambda _: None)
+        return await runs.correctness(files, new_secret(), LIMIT_S, tell)
     finally:
         await runs.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
@@ -152,6 +153,17 @@ class Jobs:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDING_S), self._turn:
                 pass
+
+
+async def attended(work: Callable[[Callable[[str], None]], Awaitable[ResultT]], progress: Progress) -> ResultT:
+    """What the work returns. Meanwhile `progress` gets what the work tells."""
+    results: list[ResultT] = []
+
+    async def run(job: Job) -> None:
+        results.append(await work(job.tell))
+
+    await Jobs().start("the work", "", run).attend(math.inf, progress)
+    return results[0]
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: object) -> ResultT:

@@ -5,11 +5,11 @@ Changes nothing in the session or its ledger: the runs have their own evaluator,
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from functools import partial
 
 from tilewright.errors import UsageError
+from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
@@ -17,12 +17,11 @@ from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
+from tilewright.session.jobs import Progress, attended
 from tilewright.session.records import Started, replayed_in, sizes_secret
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
 from tilewright.session.verification import Line, Mark, session_folder
-
-Progress = Callable[[str], Awaitable[None]]
 
 
 def attempt_of(state: State, iteration: int) -> Attempt:
@@ -38,6 +37,10 @@ def attempt_of(state: State, iteration: int) -> Attempt:
 
 async def rerun(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
     """Run an iteration's check and benchmark again, and compare. Raises `UsageError` where that cannot be done here."""
+    return await attended(partial(_rerun, checkout, iteration, session), progress)
+
+
+async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -> list[Line]:
     state = State.of(checkout.journal(session_folder(checkout, session)).entries)
     attempt, started = attempt_of(state, iteration), state.started
     checked, measured, begun = attempt.checked, attempt.measured, attempt.begun
@@ -50,8 +53,6 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
     incumbent = _files(checkout, started, attempt.incumbent) if measured is not None and iteration > 0 else None
     usable_backend(started.backend)
     runs = runs_of(started, checkout.repository)
-    said: list[str] = []
-    watching = asyncio.ensure_future(_relay(said, progress))
     try:
         here = await runs.environment()
         if here.device != started.environment.device:
@@ -63,18 +64,17 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
         limit = 60 * started.rules.iteration_minutes
         alike = here.draws == started.environment.draws
         versions = [] if started.harness else [_files(checkout, started, commit) for commit in attempt.versions]
-        again = await runs.correctness(candidate, checked.secret, limit, said.append, begun.known, versions)
+        again = await runs.correctness(candidate, checked.secret, limit, tell, begun.known, versions)
         lines += compare_checks(checked.result, again, alike)
         if measured is not None and measured.sizes is not None:
             drawn = sizes_secret(measured.secret)
-            again = await runs.widely(candidate, drawn, said.append, versions, limit, replayed_in(measured.first))
+            again = await runs.widely(candidate, drawn, tell, versions, limit, replayed_in(measured.first))
             lines += compare_checks(measured.sizes, again, alike, "sizes")
         if measured is not None:
             confirms = measured.again is not None
-            fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append, confirms)
+            fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, tell, confirms)
             lines += compare_benchmarks(measured.result, fresh, started.rules)
     finally:
-        watching.cancel()
         await runs.close()
     return lines
 
@@ -154,12 +154,3 @@ def _content(checkout: Checkout, started: Started, commit: str, wanted: str, wha
 
 def _files(checkout: Checkout, started: Started, commit: str) -> Files:
     return EditableFiles(checkout.repository, started).at(commit)
-
-
-async def _relay(said: list[str], progress: Progress) -> None:
-    """Report the latest progress now and then."""
-    while True:
-        await asyncio.sleep(2.0)
-        if said:
-            await progress(said[-1])
-            said.clear()
