@@ -172,6 +172,22 @@ def test_a_stop_is_advice(make_task: Callable[..., Path]) -> None:
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
+def test_a_session_is_exported_by_its_name(root: Path) -> None:
+    checkout, archive = Checkout(root), root.parent / "named.tgz"
+    folder = checkout.current_folder()
+    assert folder is not None
+    checkout.forget_current()
+    without = tilewright("session", "export", str(archive), "--root", str(root))
+    assert (without.returncode, "no session in this checkout" in without.stderr) == (2, True)
+    named = tilewright("session", "export", str(archive), "--session", "scale", "--root", str(root))
+    assert named.returncode == 0, named.stderr
+    with tarfile.open(archive) as packed:
+        current = packed.extractfile("sandbox/current")
+        assert current is not None
+        assert current.read().decode() == f"{folder.name}\n"
+        assert f"sandbox/{folder.name}/journal.jsonl" in packed.getnames()
+
+
 def test_an_imported_session_is_named_in_notes_and_report(root: Path) -> None:
     assert "imported" not in tilewright("report", "--root", str(root)).stdout
     archive = root.parent / "session.tgz"

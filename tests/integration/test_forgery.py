@@ -13,7 +13,6 @@ from tests.stage import edit, journal_of, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.session.verification import session_folder
 
 NOT_THERE = r"refs/tilewright/\S+ \(\w+\) names record \w+, which the journal lacks: it was rewritten, was cut off"
 
@@ -30,13 +29,13 @@ def test_an_honest_session_verifies(root: Path) -> None:
 
 def test_a_session_is_named_by_a_part_of_its_name(root: Path) -> None:
     session = journal_of(root).parent
-    assert {session_folder(Checkout(root), part) for part in ("scale", session.name[-6:])} == {session}
+    assert {Checkout(root).session_folder(part) for part in ("scale", session.name[-6:])} == {session}
     for name in ("scaled-1", "up-scale-2"):
         shutil.copytree(session, session.with_name(name))
-    assert session_folder(Checkout(root), "scale") == session
+    assert Checkout(root).session_folder("scale") == session
     for part, why in (("ale", "names of several sessions: scale-.*, scaled-1, up-"), ("..", "there is no session")):
         with pytest.raises(UsageError, match=why):
-            session_folder(Checkout(root), part)
+            Checkout(root).session_folder(part)
 
 
 @pytest.mark.parametrize("left", [-1, 3])

@@ -18,7 +18,6 @@ from tilewright.attach.writing import task_py
 from tilewright.errors import UsageError
 from tilewright.session.checkout import Checkout
 from tilewright.session.state import State
-from tilewright.session.verification import session_folder
 
 DEFINITION = "definition.json"
 SIZE = 128
@@ -102,7 +101,7 @@ def propose(
 
 def solution(checkout: Checkout, session: str = "") -> str:
     """What a session kept, as a solution of the definition that its task was made of, in JSON. Raises `UsageError`."""
-    folder = session_folder(checkout, session)
+    folder = checkout.session_folder(session)
     state = State.of(checkout.journal(folder).entries)
     started = state.started
     place = PurePosixPath(started.task)

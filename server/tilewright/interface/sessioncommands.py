@@ -92,13 +92,12 @@ def diff(iteration: Number, session: NameOption = "", root: Root = HERE, as_json
 def _report(root: Path, session: str) -> ReportData:
     """A session, and the others of its task. A session that is not there, or not to be trusted, ends the command."""
     from tilewright.session import report as reports
-    from tilewright.session.verification import session_folder
 
     def read() -> ReportData:
         checkout = Checkout(root)
         if not session and checkout.current_folder() is None:
             raise failed(NO_SESSION)
-        return reports.report_of(checkout.sandbox, session_folder(checkout, session).name, checkout.repository)
+        return reports.report_of(checkout.sandbox, checkout.session_folder(session).name, checkout.repository)
 
     return done(read)
 
@@ -125,7 +124,6 @@ def report(
     from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
     from tilewright.session.beginning import usable_backend
-    from tilewright.session.verification import session_folder
 
     if not pr and (closes is not None or timed):
         raise failed("--closes and --compare belong to the body of a pull request: give --pr with them")
@@ -137,7 +135,7 @@ def report(
         return
     if not pr:
         checkout = done(lambda: Checkout(root))
-        folder = session_folder(checkout, session)
+        folder = checkout.session_folder(session)
         current = folder == checkout.current_folder()
         written = reports.write(checkout.sandbox, folder.name, checkout.repository, current)
         typer.echo(reports.markdown.render(data))
@@ -238,11 +236,12 @@ def end(
 
 def export(
     target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")],
+    session: NameOption = "",
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
+    """Write a session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
     from tilewright.session.export import export_session
 
-    summary = done(lambda: export_session(Checkout(root), target))
+    summary = done(lambda: export_session(Checkout(root), target, session))
     print_answer(as_json, [summary], summary)

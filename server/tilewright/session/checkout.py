@@ -150,6 +150,23 @@ class Checkout:
         folder = self.sandbox / name
         return folder if name and Path(name).name == name and (folder / "journal.jsonl").is_file() else None
 
+    def session_folder(self, session: str = "") -> Path:
+        """The folder of a session, by default the current one. `session` is its name, or a part of it that no other
+        session's name has. Raises `UsageError`."""
+        if not session:
+            folder = self.current_folder()
+            if folder is None:
+                raise UsageError("there is no session in this checkout; name one that `tilewright session list` shows")
+            return folder
+        names = sorted(journal.parent.name for journal in self.sandbox.glob("*/journal.jsonl"))
+        fits = [name for name in names if name == session] or [name for name in names if name.startswith(f"{session}-")]
+        fits = fits or [name for name in names if session in name]
+        if not fits:
+            raise UsageError(f"there is no session {session} in sandbox/")
+        if fits[1:]:
+            raise UsageError(f"{session} is a part of the names of several sessions: {', '.join(fits)}")
+        return self.sandbox / fits[0]
+
     def forget_current(self) -> None:
         """Set the current session aside: its folder stays, but this checkout is on it no longer."""
         (self.sandbox / "current").unlink(missing_ok=True)

@@ -10,7 +10,6 @@ from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import gain
 from tilewright.session.state import State
-from tilewright.session.verification import session_folder
 
 BODY = "sandbox/pull-request.md"
 """Where the commands put a pull request's body: git does not see it there."""
@@ -22,7 +21,7 @@ def finish(checkout: Checkout, session: str = "", branch: str = "", squash: bool
     Gives what to tell the user, a line each. Neither the working tree nor what is checked out changes. The same call
     again changes nothing. Raises `UsageError`."""
     repository = checkout.repository
-    folder = session_folder(checkout, session)
+    folder = checkout.session_folder(session)
     journal = checkout.journal(folder)
     checkout.need_anchors(folder.name, journal.hashes)
     state = State.of(journal.entries)

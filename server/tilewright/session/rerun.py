@@ -21,7 +21,7 @@ from tilewright.session.jobs import Progress, attended
 from tilewright.session.records import Started, replayed_in, sizes_secret
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
-from tilewright.session.verification import Line, Mark, session_folder
+from tilewright.session.verification import Line, Mark
 
 
 def attempt_of(state: State, iteration: int) -> Attempt:
@@ -41,7 +41,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
 
 
 async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -> list[Line]:
-    state = State.of(checkout.journal(session_folder(checkout, session)).entries)
+    state = State.of(checkout.journal(checkout.session_folder(session)).entries)
     attempt, started = attempt_of(state, iteration), state.started
     checked, measured, begun = attempt.checked, attempt.measured, attempt.begun
     assert checked is not None and begun is not None

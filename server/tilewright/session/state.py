@@ -120,7 +120,7 @@ class State:
     def of(cls, entries: Iterable[Entry]) -> State:
         """The state after `entries`, the first of which is the session's start."""
         source = iter(entries)
-        first = next(source)
+        first = next(source, None)
         if not isinstance(first, Started):
             raise JournalAltered("a journal begins with the session's start")
         state = cls(first)

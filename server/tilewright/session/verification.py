@@ -40,27 +40,9 @@ class Line:
     detail: str
 
 
-def session_folder(checkout: Checkout, session: str) -> Path:
-    """The folder of a session, by default the current one. A part of a name will do if it fits one alone: the task's
-    name, or any other. Raises `UsageError`."""
-    if not session:
-        folder = checkout.current_folder()
-        if folder is None:
-            raise UsageError("there is no session in this checkout; name one, as in `ls sandbox`")
-        return folder
-    names = sorted(journal.parent.name for journal in checkout.sandbox.glob("*/journal.jsonl"))
-    fits = [name for name in names if name == session] or [name for name in names if name.startswith(f"{session}-")]
-    fits = fits or [name for name in names if session in name]
-    if not fits:
-        raise UsageError(f"there is no session {session} in sandbox/")
-    if fits[1:]:
-        raise UsageError(f"{session} is a part of the names of several sessions: {', '.join(fits)}")
-    return checkout.sandbox / fits[0]
-
-
 def verify(checkout: Checkout, session: str = "") -> list[Line]:
     """Check a session whole: one line for each kind of thing. Raises `UsageError` where there is no such session."""
-    folder = session_folder(checkout, session)
+    folder = checkout.session_folder(session)
     try:
         journal = checkout.journal(folder)
     except JournalAltered as error:
