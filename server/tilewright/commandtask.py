@@ -71,6 +71,11 @@ class Benchmark(Command):
         return self
 
 
+def unit_of(pattern: str) -> str:
+    """The unit of the latencies that a benchmark's pattern finds: the name of the group that holds them."""
+    return next(unit for unit in MILLISECONDS if unit in re.compile(pattern).groupindex)
+
+
 class SuiteFile(Strict):
     """A repository's tests, and the files that a candidate may change."""
 

@@ -52,6 +52,8 @@ class Journal(Generic[EntryT]):
         self._size, self._end = len(raw), raw.rfind(b"\n") + 1
         self.entries: list[EntryT] = []
         self.hashes: list[str] = []
+        self.times: list[str] = []
+        """When each record was written, in ISO format."""
         for number, line in enumerate(raw[: self._end].split(b"\n")[:-1]):
             try:
                 body = json.loads(line)
@@ -59,6 +61,7 @@ class Journal(Generic[EntryT]):
                 if body["prev"] != self.head or body["seq"] != number or stated != _hash(body):
                     raise JournalAltered(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
                 self.hashes.append(stated)
+                self.times.append(body["time"])
                 self.entries.append(adapter.validate_python(body["data"]))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise JournalAltered(f"{path}:{number + 1}: no record: {misfit(error)}") from None
@@ -93,6 +96,7 @@ class Journal(Generic[EntryT]):
         self._end += len(line)
         self._size = self._end
         self.hashes.append(_hash(body))
+        self.times.append(body["time"])
         self.entries.append(entry)
 
 

@@ -14,7 +14,7 @@ from tilewright.attach.finding import Exercise, Source, exercises, read_sources
 from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
 from tilewright.attach.trials import WANTS_GPU
-from tilewright.commandtask import MILLISECONDS, CommandTask, parse_command_task
+from tilewright.commandtask import CommandTask, parse_command_task, unit_of
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.harness.outcomes import Outcome
@@ -261,7 +261,7 @@ def _seen(tested: Tried, runs: list[Tried], reading: Reading) -> list[str]:
     seconds = max(run.ran.seconds for run in runs)
     needed = NEEDED_RUNS * seconds
     fits = "" if needed <= BUDGET_S else f": more than the {BUDGET_S / 60:.0f} that it has; narrow it with --select"
-    unit = next(unit for unit in MILLISECONDS if f"(?P<{unit}>" in reading.keys["pattern"])
+    unit = unit_of(reading.keys["pattern"])
     lines = [
         f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
         f"benchmark: {len(reading.figures)} figures, taken to be in {unit}, in {seconds:.1f} s a run",

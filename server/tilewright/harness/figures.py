@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewright.commandtask import MILLISECONDS, Benchmark
+from tilewright.commandtask import MILLISECONDS, Benchmark, unit_of
 from tilewright.task import Case, case_label
 from tilewright.text import cut
 
@@ -40,7 +40,7 @@ def read_figures(texts: Iterable[tuple[Case, str]], benchmark: Benchmark) -> lis
     of its cases, such as the test that recorded it. Raises `FigureError` where there is none, or a wrong one: what is
     not a positive number is no latency."""
     pattern = re.compile(benchmark.pattern, re.MULTILINE)
-    unit = next(unit for unit in MILLISECONDS if unit in pattern.groupindex)
+    unit = unit_of(benchmark.pattern)
     found: list[Figure] = []
     labels: Counter[str] = Counter()
     searched = []

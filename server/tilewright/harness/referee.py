@@ -116,9 +116,8 @@ class HarnessReferee:
                 if own and judged.status is Status.PASSED:
                     self._need_used(version, message, deadline)
                     self._baseline = {test.id: test.outcome for test in judged.tests}
-        except (Failure, GpuBusy, OSError) as failure:
-            status = failure.status if isinstance(failure, Failure) else Status.VOID
-            judged, output = Judged(status, str(failure), []), getattr(failure, "output", "")
+        except Failure as failure:
+            judged, output = Judged(failure.status, str(failure), []), failure.output
         result = CorrectnessResult(
             status=judged.status,
             message=judged.message,
@@ -136,10 +135,10 @@ class HarnessReferee:
                 versions = [self._version(message, snapshot["id"]) for snapshot in message["arms"]]
                 compare = self._compared if len(versions) == 2 else self._alone
                 result = compare(versions, message, started + message["limit_s"])
-        except (Failure, GpuBusy, OSError) as failure:
-            status = failure.status if isinstance(failure, Failure) else Status.VOID
-            output = getattr(failure, "output", "")
-            result = BenchmarkResult(status=status, level=Level.HARNESS, message=str(failure), output=output)
+        except Failure as failure:
+            result = BenchmarkResult(
+                status=failure.status, level=Level.HARNESS, message=str(failure), output=failure.output
+            )
         seconds = time.monotonic() - started
         phases = {"commands": self._commands_s, "around them": seconds - self._commands_s}
         return {"result": result.model_copy(update={"seconds": seconds, "phases": phases}).model_dump()}
@@ -302,11 +301,12 @@ class HarnessReferee:
 
     @contextlib.contextmanager
     def _device(self) -> Iterator[None]:
-        if self._gpu is None:
-            yield
-            return
-        with lease(self._gpu.uuid, LEASE_WAIT_S, self._tell):
-            yield
+        """The GPU for this process alone, where there is one. A GPU in use and an `OSError` raise `Failure`."""
+        try:
+            with lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext():
+                yield
+        except (GpuBusy, OSError) as error:
+            raise Failure(Status.VOID, str(error)) from error
 
     @contextlib.contextmanager
     def _recorder(self) -> Iterator[Recorder | None]:

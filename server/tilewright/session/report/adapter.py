@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from functools import lru_cache
@@ -32,11 +31,12 @@ class _Trial(NamedTuple):
     keeps: list[BenchmarkResult]
 
 
-def session_of(journal: Path, repository: Repository | None) -> Session:
+def session_of(path: Path, repository: Repository | None) -> Session:
     """A session; without a repository its diffs and configs are left out. Raises `JournalAltered`."""
-    entries = Journal(journal, ENTRY).entries
+    journal = Journal(path, ENTRY)
+    entries = journal.entries
     if not entries or not isinstance(started := entries[0], Started):
-        raise JournalAltered(f"{journal} does not begin with a session's start")
+        raise JournalAltered(f"{path} does not begin with a session's start")
     state, trials = State(started), list[_Trial]()
     met: tuple[str, BenchmarkResult | None, list[BenchmarkResult]] = (started.baseline, None, [])
     for entry in entries[1:]:
@@ -52,14 +52,12 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
     total = last_to_first if direct else together(state.keeps, state.baseline_result)
     cases = total.cases if total else []
     firsts, weights = [case.incumbent_ms or case.latency_ms for case in cases], [case.weight for case in cases]
-    records = journal.read_text(encoding="utf-8").splitlines()
-    began, until = (str(json.loads(record)["time"]) for record in (records[0], records[-1]))
     return Session(
         name=started.session,
         task=started.task_name,
         folder=started.task,
-        began=began,
-        until=until,
+        began=journal.times[0],
+        until=journal.times[-1],
         ended=state.ended.reason if state.ended is not None else "",
         advice=f"{state.rows[-1].advice.action}: {state.rows[-1].advice.reason}" if state.rows else "",
         branch=started.branch,
@@ -72,10 +70,10 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
         sustained=sustained_of(total),
         before_ms=geometric_mean(firsts, weights) if firsts else None,
         after_ms=total.latency_ms if total else None,
-        doubts=(*carried(journal.parent), *_doubts(state)),
+        doubts=(*carried(path.parent), *_doubts(state)),
         cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),
         iterations=tuple(
-            _iteration(row, trial, state, journal.parent / "programs", repository)
+            _iteration(row, trial, state, path.parent / "programs", repository)
             for row, trial in zip(state.rows, trials, strict=True)
         ),
         configs=configs(*(_files(repository, at, editable) for at in (started.baseline, state.incumbent_commit))),
