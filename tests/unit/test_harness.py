@@ -6,15 +6,21 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.conftest import commit_all, git
 from tests.stage import running
+from tilewright.evaluation.results import Status
+from tilewright.gpu.lease import GpuBusy
+from tilewright.harness import referee
 from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.isolation.confinement import python_folders
 from tilewright.repository import Repository
+from tilewright.task import Backend
 
 
 @pytest.fixture
@@ -174,3 +180,18 @@ def test_a_whole_commit_holds_its_submodules_at_the_commits_that_it_names(tmp_pa
     assert whole["file.txt"] == b"outer"
     assert whole["third_party/inner/file.txt"] == b"first"
     assert repository.changed(repository.head()) == ["third_party/inner"]
+
+
+@pytest.mark.parametrize("error", [GpuBusy("process 7 has the GPU"), OSError("the disk is gone")])
+def test_what_stops_a_request_is_void_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def lease(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(referee, "lease", lease)
+    harness = referee.HarnessReferee(Backend.CPU, tmp_path, lambda _: None)
+    harness._gpu = cast(Any, SimpleNamespace(uuid="GPU-7"))
+    for request in (harness.correctness, harness.benchmark):
+        result = request({"limit_s": 60.0, "arms": []})["result"]
+        assert (result["status"], result["message"]) == (Status.VOID, str(error))

@@ -38,7 +38,8 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
         first.append(Note(text=text))
     again = journal(path)
     assert [note.text for note in again.entries] == ["one", "two", "zwölf | 12"]
-    assert again.head == first.head
+    assert (again.head, again.times) == (first.head, first.times)
+    assert again.times == sorted(again.times)
     again.append(Note(text="three"))
     assert [note.text for note in journal(path).entries][-1] == "three"
 
