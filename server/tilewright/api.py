@@ -44,15 +44,16 @@ def capture(
     limit_s: float = LIMIT_S,
     **named: Any,
 ) -> Program:
-    """The device program of `function(*arguments, **named)`, which returns its output tensors.
+    """Return the device program of `function(*arguments, **named)`: what this call launches on the GPU.
 
-    The function is imported and called in two processes of their own, confined, so that it has to be a module's own:
-    its file is found by its name. Tensors may lie on the CPU; the function gets them on the GPU, and in the second
-    process their elements in another order, but for those named in `constant`: weights that are packed once, say.
-    `limit_s`: seconds for an import, or for a first call.
+    The function must return its output tensors, and must stand at the top level of a module: two confined processes
+    import and call it. It gets its tensors on the GPU, wherever they lie now. In the second process, the elements of
+    each tensor are in another order. `constant` names the arguments whose elements keep their order, such as weights
+    that the function packs once. `limit_s`: seconds for an import, or for a first call.
 
-    Raises `UsageError` for a function that cannot be imported. Of `tilewright.referee.capture_worker`: `EntryFailed`
-    where it fails, `InProcess` where its call is no program. RuntimeError where no GPU can be used.
+    Raises `UsageError` if the function cannot be imported, `tilewright.gpu.lease.GpuBusy` if another process keeps the
+    GPU, and RuntimeError if no GPU can be used. `tilewright.referee.capture_worker` has two more: `EntryFailed` if the
+    function fails, and `InProcess` if its call cannot be captured.
     """
     folder, module = _place(function)
     bound = inspect.signature(function).bind(*arguments, **named)
@@ -70,10 +71,12 @@ def capture(
 
 
 def compare_programs(first: Program, second: Program, error_probability: float = ERROR_PROBABILITY) -> ComparisonResult:
-    """The second program beside the first, replayed in turns on this machine's GPU until the question is closed.
+    """Compare the second program with the first: replay both in turns on this machine's GPU until more rounds would
+    change nothing, at most 40.
 
-    `error_probability`: that the interval of the speedup misses the truth. Raises `tilewright.referee.replayer.Fault`
-    for a program that cannot be replayed, and `ReplayerGone` without a GPU.
+    `error_probability`: probability that the interval of the speedup misses the true speedup. Raises `Fault` of
+    `tilewright.referee.replayer` if a program cannot be replayed, and `ReplayerGone` if there is no GPU. Raises
+    `tilewright.gpu.lease.GpuBusy` if another process keeps the GPU.
     """
     with exclusive_gpu(), Replayer() as replayer:
         return compare(replayer, first, second, error_probability=error_probability)

@@ -20,7 +20,11 @@ class Rules(Strict):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     accept: float = Field(
-        0.05, ge=0, le=1, description="after a kept gain of at least this share, more of the same is tried"
+        0.05,
+        ge=0,
+        le=1,
+        description="after a kept gain of at least this share, try more of the same kind; after a smaller one, other "
+        "kinds first",
     )
     minor: float = Field(
         0.02,
@@ -59,19 +63,20 @@ class Rules(Strict):
         0.05,
         ge=0.0001,
         le=0.5,
-        description="probability that a session without any real gain keeps something; its comparisons share it",
+        description="probability that a session without any real gain keeps an edit; all of its comparisons share it",
     )
     wall_error: float = Field(
         0.02,
         ge=0.0001,
         le=0.5,
-        description="error probability of the wall clock's interval, which bounds a gain",
+        description="error probability of the wall-clock interval; a smaller gain by the wall clock counts",
     )
     wall_resolution_us: float = Field(
         0.5,
         ge=0,
         le=10,
-        description="microseconds by which the wall clock may show a smaller gain than the events, beside the noise",
+        description="microseconds by which the wall clock may show a smaller gain than the events, in addition to the "
+        "noise",
     )
     useful: float = Field(
         0.005,
@@ -95,8 +100,8 @@ class Rules(Strict):
         25,
         ge=1,
         le=10_000,
-        description="wrong results of an entry point, over all sessions of the repository, after which no candidate of "
-        "it is checked",
+        description="after so many wrong results of an entry point, over all sessions of the repository, no candidate "
+        "of it is checked",
     )
     hidden_cases: int = Field(4, ge=0, le=200, description="hidden cases that every correctness check draws")
     hidden_cases_to_keep: int = Field(
@@ -105,7 +110,7 @@ class Rules(Strict):
     """A kernel that is wrong on a quarter of what is drawn passes 36 with a probability of 0.75 ** 36 at most, 0.003%:
     strata make no draw's chance larger, since the product of their chances is at most the power of their mean."""
     hidden_seconds: float = Field(
-        60.0, ge=1, le=3600, description="seconds within which these further cases begin; the others are left out"
+        60.0, ge=1, le=3600, description="seconds within which a further case has to begin; later ones are left out"
     )
 
     def over(self, base: Rules) -> Rules:

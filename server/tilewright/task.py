@@ -52,9 +52,9 @@ class Values(StrEnum):
 class Work:
     """The compulsory work of a case: each input read once, each output written once.
 
-    `bytes` in bytes, `flops` in floating-point operations (a multiply-add is two), `dtype` the name of the
-    torch dtype whose arithmetic rate bounds the flops. `written`: of the bytes, those that are written; the evaluator
-    takes those of the outputs.
+    `bytes`: bytes read and written. `flops`: floating-point operations; a multiply-add counts as two. `dtype`: name of
+    the torch dtype whose arithmetic rate bounds the flops. `written`: how many of the bytes are written. A task leaves
+    it out, and the evaluator takes the size of the outputs.
     """
 
     bytes: float
@@ -109,7 +109,9 @@ def relative(text: str) -> str:
 class Command(Strict):
     """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
 
-    command: list[str] = Field(min_length=1, description="the command as a list of words; `python` is the server's own")
+    command: list[str] = Field(
+        min_length=1, description="the command as a list of words; `python` is the server's Python"
+    )
     timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
 
 
@@ -134,7 +136,7 @@ class TaskFile(Strict):
     frontend: Frontend = Field(Frontend.CUTILE, description="the language of the kernel")
     outputs: list[str] = Field(
         default_factory=list,
-        description="arguments that hold the results after the call; empty where the entry point returns them",
+        description="arguments that hold the results after the call; empty if the entry point returns them",
     )
     python_path: list[Annotated[str, AfterValidator(relative)]] = Field(
         default_factory=list, description="further folders to import from, relative to task.toml"
@@ -146,16 +148,16 @@ class TaskFile(Strict):
         description="task: the function `reference` of task.py; baseline: the version that the session began with, on "
         "the task's own draws alone, so that an error of that version is not seen",
     )
-    strided: bool = Field(False, description="the entry point takes any strides and alignment: check it on such")
-    deterministic: bool = Field(True, description="the same input must give the same bytes")
-    deterministic_reason: str = Field("", description="why it need not, in one sentence")
+    strided: bool = Field(False, description="check also on other strides and alignments: the entry point takes any")
+    deterministic: bool = Field(True, description="whether the same input must give the same bytes")
+    deterministic_reason: str = Field("", description="why two calls may give other bytes, in one sentence")
     library_calls: Literal["allow", "forbid"] = Field(
         "allow", description="forbid: only the candidate's own kernels may compute"
     )
     constant: list[str] = Field(
         default_factory=list,
-        description="inputs with the same values in every call, such as weights: the entry point may keep what it "
-        "computes from them. They are not secret",
+        description="inputs whose values are the same in every call, such as weights. The entry point may keep results "
+        "that it computes from them. The values are not secret",
     )
     protection: Literal["best", "replayed", "in-process"] = Field(
         "best",

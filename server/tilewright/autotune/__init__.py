@@ -21,12 +21,13 @@ def search(
     arch: str = "sm_90",
     wrapper: bool = False,
 ) -> AutotuneReport:
-    """Search the configs of the task in folder `task`, of the repository at `root`; waits until it is done.
+    """Search for the best config of a task's kernel, and return when the search is done.
 
-    `space` gives the values to try by tunable parameter. Without it a space is proposed, for a kernel of `kind`
-    (matmul, attention or rows), or of the kind that its source shows. `backend` is auto, cuda or cpu; cpu models
-    `arch`. `apply` writes the best config into the editable files, `wrapper` a module that tunes once into
-    `sandbox/autotune/`. Raises `tilewright.errors.UsageError`.
+    `task`: the task's folder, in the repository at `root`. `space`: the values to try for each tunable parameter.
+    Without it, a space is proposed that suits the `kind` of kernel: matmul, attention or rows. Without `kind`, the
+    kernel's source decides. `backend`: auto, cuda or cpu; cpu models the architecture `arch`. `apply`: write the best
+    config into the editable files. `wrapper`: write a module into `sandbox/autotune/` that searches at the first call
+    for each set of shapes and dtypes. Raises `tilewright.errors.UsageError` if the task cannot be searched.
     """
     import asyncio
     import math

@@ -42,20 +42,23 @@ SCOUT = 4
 
 
 class Measured(Record):
-    """Both programs' times in microseconds for a call, by events, the launch included."""
+    """The times of both programs: microseconds of one call, between CUDA events, the launch included."""
 
     speedup: float = Field(description="time of the first over time of the second")
-    low: float = Field(description="of the speedup's interval")
-    high: float
-    first_us: float
-    second_us: float
-    empty_us: float = Field(description="of a program that does nothing: the floor")
-    wall_gain_us: float = Field(description="what the second saves by the wall clock, which bounds a gain")
-    wall_half_width_us: float
-    bounded: bool = Field(description="whether the wall clock shows a smaller gain, which is the one that counts")
-    steady: bool = Field(description="whether no call ran at a lower clock than an idle GPU has")
-    rounds: int
-    pairs: int = Field(description="calls of each in a round")
+    low: float = Field(description="lower end of the speedup's confidence interval")
+    high: float = Field(description="upper end of the speedup's confidence interval")
+    first_us: float = Field(description="time of the first program")
+    second_us: float = Field(description="time of the second program")
+    empty_us: float = Field(description="time of a program that does nothing: no program can show less")
+    wall_gain_us: float = Field(description="time that the second program saves, by the wall clock")
+    wall_half_width_us: float = Field(description="half the width of the confidence interval of `wall_gain_us`")
+    bounded: bool = Field(
+        description="whether `speedup` is the wall clock's: it shows a smaller gain than the events, and the smaller "
+        "gain counts"
+    )
+    steady: bool = Field(description="whether the SM clock stayed as high as an idle GPU's in all rounds")
+    rounds: int = Field(description="rounds that were timed")
+    pairs: int = Field(description="calls of each program in a round")
 
     def __str__(self) -> str:
         gain, half = 100 * (self.speedup - 1), 50 * (self.high - self.low)
@@ -66,15 +69,15 @@ class Measured(Record):
 
 
 class ComparisonResult(Record):
-    """The second program beside the first."""
+    """How the second program compares with the first."""
 
-    verdict: Verdict = Field(description="of the second")
-    same: bool = Field(description="whether the two are the same program")
-    measured: Measured | None = Field(None, description="none where they are the same")
+    verdict: Verdict = Field(description="whether the second program is faster")
+    same: bool = Field(description="whether both are the same program; `compare_programs` then runs neither")
+    measured: Measured | None = Field(None, description="the times of both; None if they were not run")
     equal_outputs: bool | None = Field(
-        None, description="whether both gave the same bytes on the same inputs; none where that was not looked at"
+        None, description="whether both gave the same bytes on the same inputs; None if they were not run"
     )
-    seconds: float
+    seconds: float = Field(description="how long the comparison took")
 
     def __str__(self) -> str:
         text = f"{self.verdict}: {self.measured}" if self.measured else "the same program"
