@@ -73,9 +73,9 @@ class AutotuneReport(Record):
     status: Status | None = None
     message: str = ""
     space: str = ""
-    best: dict[str, Value] = Field(default_factory=dict, description="the one best config; empty for the original")
-    best_by_case: dict[str, str] = Field(default_factory=dict, description="where it differs")
-    configs: list[str] = Field(default_factory=list, description="ranked; the rest is in the file")
+    best: dict[str, Value] = Field(default_factory=dict, description="best config over all cases; empty: the original")
+    best_by_case: dict[str, str] = Field(default_factory=dict, description="cases with another best config")
+    configs: list[str] = Field(default_factory=list, description="best first; the rest is in the file")
     more_configs: int = 0
     files: dict[str, str] = Field(default_factory=dict, description="what was written, or why not")
     next: str = ""

@@ -48,7 +48,7 @@ app = typer.Typer(
 )  # fmt: skip
 session_app = typer.Typer(cls=Listing, no_args_is_help=True, help="Start, look at, end, list or export sessions.")
 app.add_typer(session_app, name="session")
-skills_app = typer.Typer(cls=Listing, no_args_is_help=True, help="The skills for agents.")
+skills_app = typer.Typer(cls=Listing, no_args_is_help=True, help="Install the skills for agents.")
 app.add_typer(skills_app, name="skills")
 app.add_typer(program_app, name="program")
 
@@ -69,7 +69,7 @@ def _common(
 def serve(
     root: Annotated[
         Path | None,
-        typer.Option(help="the checkout to work in; default: the current folder, else PWD, in a repository"),
+        typer.Option(help="the checkout to work in; default: that of the current folder, else of $PWD"),
     ] = None,
 ) -> None:
     """Serve the tools over MCP on standard input and output."""
@@ -80,12 +80,12 @@ def serve(
 
 @app.command()
 def demo(
-    backend: Annotated[Device, typer.Option(help="cpu interprets and models")] = "auto",
+    backend: Annotated[Device, typer.Option(help="cpu interprets and models the latency")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
-    only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 03")] = "",
+    only: Annotated[str, typer.Option(help="play only the example whose name starts with this, as in 03")] = "",
     as_json: Json = False,
 ) -> None:
-    """Run a scripted session on an example (01 and 02 without --only) over MCP, with real edits and real verdicts."""
+    """Run a scripted session over MCP on examples 01 and 02, or on that of --only. Edits and verdicts are real."""
     from tilewright.demo import run_demo
 
     played = done(lambda: asyncio.run(run_demo(errors if as_json else console, backend, folder, only)))
@@ -99,37 +99,38 @@ def init(
     target: Annotated[
         str,
         typer.Argument(
-            help="a repository's folder, a function as module:function or file.py:function, or a problem of others as "
-            "kernelbench:FILE or flashinfer:FILE"
+            help="a repository's folder; a function, as module:function or file.py:function; or a problem of a "
+            "benchmark suite, as kernelbench:FILE or flashinfer:FILE"
         ),
     ] = ".",
-    kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
-    test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
-    bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
+    kernel: Annotated[str, typer.Option(help="for a repository: the file to make faster")] = "",
+    test: Annotated[str, typer.Option(help="the test file; for a function: its calls there give the inputs")] = "",
+    bench: Annotated[str, typer.Option(help="for a repository: the benchmark's file")] = "",
     select: Annotated[
-        str, typer.Option(help="a word for pytest's -k; of a repository: and for the figures' names")
+        str, typer.Option(help="take only tests, and figures of a benchmark, with this in their names")
     ] = "",
     shape: Annotated[
-        list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192, or i=4096:int64; repeat")
+        list[str] | None,
+        typer.Option(help="for a function: a tensor's shape, as in 4096x8192, x=4096x8192 or i=4096:int64"),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="of a function: its tensors', as in bfloat16, bf16 or float8_e4m3fn")
+        str, typer.Option(help="for a function: dtype of its tensors, as in bfloat16, bf16 or float8_e4m3fn")
     ] = "bfloat16",
-    arg: Annotated[list[str] | None, typer.Option(help="of a function: another argument, as in eps=1e-6")] = None,
-    reference: Annotated[str, typer.Option(help="of a function: module:function in plain torch")] = "",
-    name: Annotated[str, typer.Option(help="the task's name; default: the kernel's")] = "",
+    arg: Annotated[list[str] | None, typer.Option(help="for a function: another argument, as in eps=1e-6")] = None,
+    reference: Annotated[str, typer.Option(help="for a function: the same in plain torch, as module:function")] = "",
+    name: Annotated[str, typer.Option(help="the task's name; default: that of the kernel")] = "",
     range_: Annotated[
         list[str] | None,
-        typer.Option("--range", help="of a function: a dimension's hidden sizes, as in N=64..128:32; repeat"),
+        typer.Option("--range", help="for a function: hidden sizes of a dimension, as in N=64..128:32"),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="write without asking")] = False,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write a task for a repository's tests and benchmark, or for one function. Both are tried first.
+    """Write a task for a repository's tests and benchmark, or for one function. Both are run first.
 
-    The exit status is 0 only if the task works as it was written. With --json nothing is asked: with --yes the files
-    are written, else they are shown.
+    The exit status is 0 only if the task works. With --json no question is asked: --yes writes the files, and without
+    it they are only printed.
     """
     from tilewright.attach import function, repository
 
@@ -187,16 +188,18 @@ def init(
 @app.command()
 def setup(
     client: Annotated[
-        str, typer.Option(help="claude-code, codex, cursor, gemini or opencode; default: the one that is installed")
+        str,
+        typer.Option(help="claude-code, codex, cursor, gemini or opencode; default: the only one installed"),
     ] = "",
     allow_tools: Annotated[
-        bool | None, typer.Option(help="let the client run the tools without a question; without either you are asked")
+        bool | None,
+        typer.Option(help="let the client run the tools without a question; default: setup asks you"),
     ] = None,
-    show: Annotated[bool, typer.Option("--print", help="print what the files need, and write nothing")] = False,
+    show: Annotated[bool, typer.Option("--print", help="print the settings for each file, and write nothing")] = False,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write an agent client's configuration into the repository: the server, and the tools that may run unasked."""
+    """Write an agent client's settings into the repository: the server, and the tools that run without a question."""
     from tilewright import clients
 
     by_name = {one.name: one for one in clients.CLIENTS}
@@ -237,7 +240,8 @@ def setup(
 @app.command(name="doctor")
 def doctor_command(
     clock: Annotated[
-        bool, typer.Option("--clock", help="say only what the clock resolves on this machine's GPU, in some seconds")
+        bool,
+        typer.Option("--clock", help="only measure how small a gain this GPU's clock resolves; takes seconds"),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -267,10 +271,10 @@ def check(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Look for races, unwritten memory, padding and bounds in the kernels of a task. Needs no GPU.
+    """Look in a task's kernels for races, reads of unwritten memory, and errors at bounds and padding. Needs no GPU.
 
-    Triton and torch tasks are compared with their reference instead, and Triton kernels are compiled. The functions of
-    task.py are tried first. For a repository task, its tests run once.
+    A Triton or torch task is compared with its reference instead, and Triton kernels are compiled. The functions of
+    task.py run first. For a repository task, its tests run once.
     """
     from tilewright.session.checks import check_task, in_words
 
@@ -294,16 +298,19 @@ def compare(
     task: Annotated[str, typer.Argument(help=TASK)] = "",
     others: Annotated[
         list[str] | None,
-        typer.Option("--with", help="another version: triton=path.py, triton=path.py:NAME or torch=MODULE:NAME"),
+        typer.Option(
+            "--with",
+            help="another version to time: triton=path.py, triton=path.py:NAME or torch=MODULE:NAME",
+        ),
     ] = None,
     backend: Annotated[Device, typer.Option(help="cpu models the latency")] = "auto",
     before: Annotated[
-        str, typer.Option(help="commit that has the kernel before; default: where the branch's session began, or HEAD")
+        str, typer.Option(help="commit with the old kernel; default: where the branch's session began, or HEAD")
     ] = "",
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
+    """Time the old and the new kernel, torch, torch.compile and others in one run. Print a table for a pull request."""
     from tilewright.profile.peers import compare as run
     from tilewright.session.beginning import usable_backend
 
@@ -341,7 +348,7 @@ def install_(
     ] = Path(".agents/skills"),
     as_json: Json = False,
 ) -> None:
-    """Write self-contained copies of the skills: each holds the pages and examples that it links to."""
+    """Copy the skills into a folder, each with the pages and examples that it links to."""
     lines = [f"installed {folder}" for folder in done(lambda: install(names or [], to))]
     print_answer(as_json, lines, "; ".join(lines))
 

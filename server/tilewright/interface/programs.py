@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from tilewright.programs.model import Program
 
 program_app = typer.Typer(
-    cls=Listing, no_args_is_help=True, help="Device programs: what one call launches on the GPU, as a file."
+    cls=Listing,
+    no_args_is_help=True,
+    help="Show, compare or replay device programs: what one call launches on the GPU.",
 )
-File = Annotated[Path, typer.Argument(help="a device program, as a session keeps them")]
+File = Annotated[Path, typer.Argument(help="a device program's file, as in sandbox/SESSION/programs")]
 CALLS = 50
 LIMIT_S = 20.0
 
@@ -34,7 +36,9 @@ def show(file: File, as_json: Json = False) -> None:
 
 
 @program_app.command()
-def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")], as_json: Json = False) -> None:
+def diff(
+    first: File, second: Annotated[Path, typer.Argument(help="another program's file")], as_json: Json = False
+) -> None:
     """Show where two programs differ. The exit status is 1 if they do. Needs no GPU."""
     from tilewright.programs.identity import identity
     from tilewright.programs.text import compared
@@ -48,16 +52,17 @@ def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")
 @program_app.command()
 def replay(
     file: File,
-    against: Annotated[Path | None, typer.Option(help="a second program, which is compared with the first")] = None,
+    against: Annotated[Path | None, typer.Option(help="a second program, to compare with the first")] = None,
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="do not time it: look for memory errors and races by compute-sanitizer")
+        bool,
+        typer.Option("--sanitize", help="time nothing; run compute-sanitizer to look for memory errors and races"),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a program on this machine's GPU, without the code that it was captured from, and time it.
 
-    Its inputs are those that it was captured with, if the file holds them. Else they are drawn: normal values for
-    floats, zeros for whole numbers.
+    The inputs are those of the capture, if the file holds them. Else they are drawn: normal values for floats, zeros
+    for integers.
     """
     from tilewright.gpu.lease import GpuBusy
     from tilewright.programs.draws import examples_of

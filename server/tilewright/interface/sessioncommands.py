@@ -31,7 +31,7 @@ from tilewright.text import printable
 if TYPE_CHECKING:
     from tilewright.session.report.data import Iteration, ReportData, Session
 
-NAME = "a session, by its name or a part that no other has; default: the current one"
+NAME = "name of a session, or a part that no other name has; default: the current session"
 Name = Annotated[str, typer.Argument(help=NAME)]
 NameOption = Annotated[str, typer.Option("--session", help=NAME)]
 Number = Annotated[int, typer.Argument(min=0, help="the iteration")]
@@ -48,7 +48,7 @@ def add_session_commands(app: typer.Typer, group: typer.Typer) -> None:
 
 
 def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
-    """Show a session's log: each iteration, what became of it, and why."""
+    """Show a session's log: each iteration, its outcome, and why."""
     from tilewright.interface.logtable import log_table
     from tilewright.session.report import markdown
 
@@ -63,7 +63,7 @@ def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
 
 
 def show(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
-    """Show one iteration: what was tried, what became of it and why, its figures, and how to bring it back."""
+    """Show one iteration: what was tried, the outcome and why, its figures, and how to restore its files."""
     from tilewright.interface.logtable import iteration_lines
 
     of, row = _iteration(root, session, iteration)
@@ -111,16 +111,16 @@ def _iteration(root: Path, session: str, number: int) -> tuple[Session, Iteratio
 
 def report(
     session: Name = "",
-    pr: Annotated[bool, typer.Option("--pr", help="the body of a pull request: tables alone")] = False,
-    closes: Annotated[int | None, typer.Option(min=1, help="of the body: the issue that it closes")] = None,
+    pr: Annotated[bool, typer.Option("--pr", help="print the body of a pull request: only tables")] = False,
+    closes: Annotated[int | None, typer.Option(min=1, help="with --pr: number of the issue that it closes")] = None,
     timed: Annotated[
-        bool, typer.Option("--compare", help="of the body: time before, after and torch anew, as `compare` does")
+        bool, typer.Option("--compare", help="with --pr: time before, after and torch again, as `compare` does")
     ] = False,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Print the report of a session as Markdown, and write it as a page into its folder: of the current session to
-    sandbox/report.html, too."""
+    """Print a session's report as Markdown, and write report.html into its folder. For the current session, write
+    sandbox/report.html too."""
     from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
     from tilewright.session.beginning import usable_backend
@@ -166,7 +166,7 @@ def verify(session: Name = "", root: Root = HERE, as_json: Json = False) -> None
 
 
 def rerun(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
-    """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
+    """Run an iteration's check again on the same inputs, and a new benchmark. Compare both with the log."""
     from tilewright.session.rerun import rerun as run
 
     print_lines(done(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))), as_json)
@@ -174,10 +174,8 @@ def rerun(iteration: Number, session: NameOption = "", root: Root = HERE, as_jso
 
 def finish(
     session: Name = "",
-    squash: Annotated[
-        bool, typer.Option("--squash", help="one commit of all; default: one for each kept edit")
-    ] = False,
-    branch: Annotated[str, typer.Option(help="the branch's name; default: the session's with -clean after it")] = "",
+    squash: Annotated[bool, typer.Option("--squash", help="make one commit; default: one for each kept edit")] = False,
+    branch: Annotated[str, typer.Option(help="the branch's name; default: the session's with -clean added")] = "",
     flashinfer: Annotated[
         Path | None,
         typer.Option(help="write the kernel to this file, as a solution for flashinfer-bench, and make no branch"),
@@ -185,9 +183,9 @@ def finish(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Make a clean branch of a session's kept commits, on the commit it began from, and say how to open a pull request.
+    """Make a branch with only a session's kept edits, on the commit that it began from. Say how to open a pull request.
 
-    Nothing is checked out, and no file changes; the session may be under way.
+    No file in the checkout changes, and the session may be under way.
     """
     from tilewright.session.finish import finish as run
 
@@ -223,7 +221,7 @@ def end(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """End the current session; its branch, journal and table stay."""
+    """End the current session. Its branch, journal and table stay."""
     why = f"by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:

@@ -43,7 +43,7 @@ class _Form:
         return as_json
 
 
-Json = Annotated[bool, typer.Option("--json", help="as JSON", callback=_Form.take)]
+Json = Annotated[bool, typer.Option("--json", help="print JSON", callback=_Form.take)]
 
 
 class Listing(TyperGroup):

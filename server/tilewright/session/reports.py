@@ -61,11 +61,11 @@ class BenchmarkReport(Record):
     state: RunState = "done"
     status: Status | None = None
     message: str = ""
-    latency_ms: Figure | None = Field(None, description="geometric mean, as is speedup")
-    speedup: Figure | None = Field(None, description="incumbent over candidate, paired")
+    latency_ms: Figure | None = Field(None, description="geometric mean over the cases")
+    speedup: Figure | None = Field(None, description="incumbent's time over candidate's, paired")
     interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of speedup")
-    modelled: bool = Field(False, description="by a model, not a clock: marked ~")
-    level: str = Field("", description="of the least protected case")
+    modelled: bool = Field(False, description="a model gave the latencies")
+    level: str = Field("", description="level of the least protected case")
     roofline_percent: Figure | None = None
     verdict: Verdict | None = None
     cases_shown: str = Field("", description="how many, and where the rest is")
@@ -94,7 +94,7 @@ class IncumbentReport(Record):
 
     commit: str
     latency: str = Field(description="in ms; ~: a model's figure")
-    speedup_over_baseline: Figure = Field(description="product of all keeps'")
+    speedup_over_baseline: Figure = Field(description="product of the speedups of all keeps")
     roofline_percent: Figure | None = None
 
 
@@ -107,7 +107,7 @@ class StatusReport(Record):
     state: RunState = "done"
     backend: str = ""
     device: str = ""
-    intensity: str = Field("", description="flops per byte: what to try first")
+    intensity: str = Field("", description="flops per byte, and what to try first")
     branch: str = ""
     phase: str = ""
     iteration: int = 0
@@ -126,14 +126,14 @@ class IterationReport(Record):
 
     summary: str
     state: RunState = "done"
-    verdict: str | None = Field(None, description="keep, revert or crash; none where no row was added")
+    verdict: str | None = Field(None, description="keep, revert or crash; absent if no row was added")
     row: str | None = None
     advice: Advice | None = None
     message: str | None = Field(None, description="where and how the candidate failed")
     bound: str | None = Field(None, description="what bounds the candidate's cases")
-    commit: str | None = Field(None, description="of what was kept")
-    recovery: str | None = Field(None, description="ref that keeps what was thrown away")
-    left_alone: list[str] | None = Field(None, description="changed, and not editable")
+    commit: str | None = Field(None, description="of the kept edit")
+    recovery: str | None = Field(None, description="ref that keeps the reverted files")
+    left_alone: list[str] | None = Field(None, description="changed but not editable")
     next: str
 
 
@@ -163,5 +163,5 @@ class DumpReport(Record):
     case: str = ""
     kernels: list[KernelReport] = Field(default_factory=list)
     text: str = Field("", description="the start of the stage asked for")
-    file: str = Field("", description="which holds all of it")
+    file: str = Field("", description="file that holds all of it")
     next: str = ""

@@ -18,13 +18,13 @@ class Autotune(Params):
 
     task: str = Field("", description=TASK)
     space: Choices = Field(
-        {}, description="values by tunable parameter (constants of editable files, hints of @ct.kernel)"
+        {}, description="values to try for each tunable parameter (constant of an editable file, hint of @ct.kernel)"
     )
     kind: Literal["matmul", "attention", "rows"] | None = Field(
-        None, description="kind of kernel to propose a space for; else as its source shows"
+        None, description="kind of kernel to propose a space for; default: by its source"
     )
     apply: bool = Field(False, description="write the best config into the editable files")
-    wrapper: bool = Field(False, description="write a module that tunes on the first call for a key")
+    wrapper: bool = Field(False, description="write a module that tunes once for each set of shapes and dtypes")
     backend: Device = Field("auto", description="cpu ranks by the model")
 
 

@@ -12,19 +12,19 @@ from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
 
 TASK = f"{FOLDER}; default: the session's, else {CONFIGURED}"
-CONFIG = "tunable parameters to set for this call, as in autotune's space"
+CONFIG = "tunable parameters to set for this call, named as in autotune's space"
 
 
 class DumpIr(Params):
-    """Compile the working tree's kernels, GPU or not: what costs time and what to do, then the stage asked for."""
+    """Compile the working tree's kernels. Say what costs time and what to do, then show one stage. Needs no GPU."""
 
     task: str = Field("", description=TASK)
-    arch: list[Arch] = Field([], max_length=12, description="architectures")
+    arch: list[Arch] = Field([], max_length=12, description="GPU architectures, as in sm_90")
     stage: Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"] = Field(
-        "resources", description="what to show; mix: instructions per source line; ttir, ttgir, ptx: of Triton"
+        "resources", description="what to show; mix: instructions per source line; ttir, ttgir, ptx: Triton only"
     )
     compare: Literal["incumbent"] | None = Field(None, description="show what changed against the session's incumbent")
-    compile_seconds: float = Field(60.0, ge=1, le=300, description="for each kernel and architecture")
+    compile_seconds: float = Field(60.0, ge=1, le=300, description="limit per kernel and architecture")
     case: Settings = Field({}, description="values to compile with instead of the first case's")
     config: Settings = Field({}, description=CONFIG)
 

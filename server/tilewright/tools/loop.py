@@ -24,7 +24,7 @@ from tilewright.tools.workspace import Workspace
 
 Device = Literal["auto", "cuda", "cpu"]
 WHAT = "what was tried, in a few words"
-CAUSE = "what bounds the kernel, if known; scheduling and unknown escalate"
+CAUSE = "what bounds the kernel, if known; after scheduling or unknown, ask the user"
 
 
 def backend_of(device: Device) -> Backend | None:
@@ -33,51 +33,52 @@ def backend_of(device: Device) -> Backend | None:
 
 
 class StartSession(Params):
-    """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
+    """Begin a session: make a branch, check the machine, measure the baseline as iteration 0. A session under way
+    goes on instead."""
 
     task: str = Field(
-        "", description=f"{FOLDER}, from the server's root, of a command from the current folder; default: {CONFIGURED}"
+        "", description=f"{FOLDER}, relative to the server's root or a command's current folder; default: {CONFIGURED}"
     )
-    backend: Device = Field("auto", description="cuda measures; cpu interprets and models")
-    arch: Arch = Field("sm_90", description="what cpu models")
-    rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
+    backend: Device = Field("auto", description="cuda measures; cpu interprets and models the latency")
+    arch: Arch = Field("sm_90", description="architecture that cpu models")
+    rules: Settings = Field({}, description=f"these override [rules] of task.toml; defaults: {defaults()}")
     include_dirty: bool = Field(False, description="take uncommitted edits into the baseline")
-    allow_unconfined: bool = Field(False, description="go on where this machine cannot confine a candidate's code")
-    resume: bool = Field(False, description="take up the last session again, which has ended: a stop is advice")
+    allow_unconfined: bool = Field(False, description="go on if this machine cannot confine a candidate's code")
+    resume: bool = Field(False, description="go on with the last session although it has ended")
 
 
 class SessionStatus(Params):
-    """The incumbent, every iteration and how it ended, what is pending, the budget, and what to do next."""
+    """Show the incumbent, each iteration and its outcome, the candidate under way, the budget, and what to do next."""
 
 
 class RunIteration(Params):
-    """Take the edit to its row in one call: check, benchmark, keep or revert, log. It stops where somebody has to
-    decide; the same call again goes on from there, and after a time-out."""
+    """Try an edit in one call: check, benchmark, keep or revert, log. If somebody has to decide, it stops, and `next`
+    lists the choices. After a time-out, the same call goes on."""
 
     optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description=WHAT)
     root_cause: RootCause | None = Field(None, description=CAUSE)
-    go_on: bool = Field(False, description="what the last answer stopped for is decided, as its `next` says")
+    go_on: bool = Field(False, description="after a stop: take the choice that its `next` gives for this flag")
 
 
 class RunCorrectness(Params):
-    """Check the edited files against the float64 reference: visible and hidden cases, secret seeds. Of a repository
-    task, by its own tests."""
+    """Check the edited files against the float64 reference, on visible and hidden cases with secret seeds. For a
+    repository task, run its tests."""
 
 
 class RunBenchmark(Params):
-    """Measure the candidate that passed in turns with the incumbent, and give the verdict."""
+    """Measure the candidate that passed the check, in turns with the incumbent, and give the verdict."""
 
 
 class GitCheckpoint(Params):
-    """Commit the measured candidate on the session's branch; only what was measured and won."""
+    """Commit the candidate on the session's branch, if the benchmark's verdict is keep."""
 
 
 class Revert(Params):
-    """Put the editable files back to the incumbent's; what is thrown away stays reachable under a recovery ref."""
+    """Put the editable files back to the incumbent's. A recovery ref keeps what they held."""
 
 
 class AppendResult(Params):
-    """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
+    """Close the iteration: add its row to the table, with the server's own figures, and say whether to go on."""
 
     optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description=WHAT)
     root_cause: RootCause | None = Field(None, description=CAUSE)
@@ -149,7 +150,7 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
         yield f"{report.advice.action}: {report.advice.reason}"
     yield from filter(None, [report.message, report.bound and f"bound: {report.bound}"])
     if report.recovery:
-        yield f"what was thrown away: {report.recovery}"
+        yield f"the reverted files are kept as {report.recovery}"
     if report.left_alone:
         yield f"changed, and left alone, since it is not editable: {', '.join(report.left_alone)}"
     yield f"next: {report.next}"

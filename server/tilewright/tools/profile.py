@@ -14,7 +14,7 @@ from tilewright.tools.workspace import Workspace
 
 
 class Profile(Params):
-    """Time the working tree's candidate alone and say what bounds it, by which evidence, and what to try first."""
+    """Time the working tree's candidate alone. Say what bounds it, on what evidence, and what to try first."""
 
     task: str = Field("", description=TASK)
     backend: Device = Field("auto", description="cpu models the latency")
