@@ -172,6 +172,14 @@ def test_a_stop_is_advice(make_task: Callable[..., Path]) -> None:
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
+def test_the_body_of_a_pull_request_times_torch_too_if_it_is_asked_to(root: Path) -> None:
+    (root / "pyproject.toml").write_text('[tool.tilewright]\nbackend = "cpu"\n')
+    done = tilewright("report", "--pr", "--compare", "--root", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "\n| torch " in done.stdout
+    assert "\n| torch " not in tilewright("report", "--pr", "--root", str(root)).stdout
+
+
 def test_a_session_is_exported_by_its_name(root: Path) -> None:
     checkout, archive = Checkout(root), root.parent / "named.tgz"
     folder = checkout.current_folder()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
+from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -25,7 +26,6 @@ CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 SAME = "the same program as "
 """How the reason begins why a config is left out of which another's measurement says all."""
-Tell = Callable[[str], None]
 Result = TypeVar("Result", BenchmarkResult, CorrectnessResult)
 
 

@@ -308,13 +308,8 @@ class HarnessReferee:
         except (GpuBusy, OSError) as error:
             raise Failure(Status.VOID, str(error)) from error
 
-    @contextlib.contextmanager
-    def _recorder(self) -> Iterator[Recorder | None]:
-        if self._gpu is None:
-            yield None
-            return
-        with Recorder(self._gpu.uuid, set()) as recorder:
-            yield recorder
+    def _recorder(self) -> contextlib.AbstractContextManager[Recorder | None]:
+        return Recorder(self._gpu.uuid, set()) if self._gpu else contextlib.nullcontext()
 
 
 def _filled(word: str, files: dict[str, Path]) -> str:

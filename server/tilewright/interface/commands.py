@@ -11,11 +11,10 @@ import typer
 from rich.text import Text
 
 from tilewright import __version__, doctor
-from tilewright.configuration import configuration_of
 from tilewright.errors import UsageError
 from tilewright.files import is_folder, write_atomically
 from tilewright.interface.programs import program_app
-from tilewright.interface.sessioncommands import add_session_commands
+from tilewright.interface.sessioncommands import add_session_commands, compared
 from tilewright.interface.terminal import (
     HERE,
     Json,
@@ -311,20 +310,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Time the old and the new kernel, torch, torch.compile and others in one run. Print a table for a pull request."""
-    from tilewright.profile.peers import compare as run
-    from tilewright.session.beginning import usable_backend
-
     if wrong := [text for text in others or [] if "=" not in text]:
         raise failed(f"--with {wrong[0]}: write NAME=PATH, NAME=PATH:FUNCTION or NAME=MODULE:FUNCTION")
     named = {name: path for name, _, path in (text.partition("=") for text in others or [])}
-
-    async def work(loop: Any) -> Any:
-        folder, arch = loop.task_of(task)
-        device = usable_backend(backend_of(backend) or configuration_of(loop.checkout.root).device)
-        return await run(loop.checkout, folder, device, arch, named, print_progress, before)
-
     root, task = place_of(root, task)
-    comparison = in_loop(root, work)
+    comparison = compared(root, task, backend_of(backend), named, before)
     if as_json:
         print_json(comparison._asdict())
         raise typer.Exit(1 if comparison.failures else 0)

@@ -29,7 +29,9 @@ from tilewright.session.checkout import Checkout
 from tilewright.text import printable
 
 if TYPE_CHECKING:
+    from tilewright.profile.peers import Comparison
     from tilewright.session.report.data import Iteration, ReportData, Session
+    from tilewright.task import Backend
 
 NAME = "name of a session, or a part that no other name has; default: the current session"
 Name = Annotated[str, typer.Argument(help=NAME)]
@@ -121,9 +123,7 @@ def report(
 ) -> None:
     """Print a session's report as Markdown, and write report.html into its folder. For the current session, write
     sandbox/report.html too."""
-    from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
-    from tilewright.session.beginning import usable_backend
 
     if not pr and (closes is not None or timed):
         raise failed("--closes and --compare belong to the body of a pull request: give --pr with them")
@@ -143,19 +143,26 @@ def report(
             raise failed(f"{folder.relative_to(checkout.root)}/report.html cannot be written")
         errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
         return
-    compared = ""
+    table = ""
     if timed:
-
-        async def work(loop: Any) -> Any:
-            task, arch = loop.task_of("")
-            device = usable_backend(configuration_of(loop.checkout.root).device)
-            return await run(loop.checkout, task, device, arch, {}, print_progress)
-
-        comparison = in_loop(root, work)
-        compared = comparison.markdown
+        comparison = compared(root, "", None, {}, "")
+        table = comparison.markdown
         for text in (*comparison.notes, *comparison.failures):
             errors.print(text, style="yellow")
-    typer.echo(reports.markdown.pr_body(data.sessions[0], closes, compared))
+    typer.echo(reports.markdown.pr_body(data.sessions[0], closes, table))
+
+
+def compared(root: Path, task: str, device: Backend | None, versions: dict[str, str], before: str) -> Comparison:
+    """Time a task's kernel before and after, torch, and other `versions` by name. A refusal ends the command."""
+    from tilewright.profile.peers import compare
+    from tilewright.session.beginning import usable_backend
+
+    async def work(loop: Any) -> Comparison:
+        folder, arch = loop.task_of(task)
+        backend = usable_backend(device or configuration_of(loop.checkout.root).device)
+        return await compare(loop.checkout, folder, backend, arch, versions, print_progress, before)
+
+    return in_loop(root, work)
 
 
 def verify(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
