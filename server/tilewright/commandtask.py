@@ -87,13 +87,9 @@ class SuiteFile(Strict):
         min_length=1, description="the files that a candidate may change, relative to root"
     )
     python_path: list[Annotated[str, AfterValidator(_inside)]] | None = Field(
-        None,
-        description="folders that Python imports from before all others, relative to root; default: those that the "
-        "editable files are imported from",
+        None, description="folders to import from before all others; default: those of the editable files' modules"
     )
-    environment: dict[str, str] = Field(
-        {}, description="environment variables for both commands, added to the allowed ones"
-    )
+    environment: dict[str, str] = Field({}, description="variables for both commands, added to the allowed ones")
     correctness: Command = Field(description="the command that runs the tests, below")
 
     @property

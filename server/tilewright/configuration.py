@@ -22,9 +22,7 @@ class Configuration(Strict):
     """Arguments of tools and commands, for calls that leave them out."""
 
     task: str = Field("", description=f"{FOLDER}, relative to pyproject.toml")
-    backend: Literal["auto", "cuda", "cpu"] = Field(
-        "auto", description="cuda measures; cpu interprets and models the latency"
-    )
+    backend: Literal["auto", "cuda", "cpu"] = Field("auto", description="cuda measures; cpu models the latency")
     rules: Rules = Field(Rules(), description="rules by name, before those of task.toml")
 
     @property

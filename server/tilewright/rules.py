@@ -20,11 +20,7 @@ class Rules(Strict):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     accept: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="after a kept gain of at least this share, try more of the same kind; after a smaller one, other "
-        "kinds first",
+        0.05, ge=0, le=1, description="a kept gain of less than this share gives its kind of edit lower priority"
     )
     minor: float = Field(
         0.02,
@@ -75,8 +71,7 @@ class Rules(Strict):
         0.5,
         ge=0,
         le=10,
-        description="microseconds by which the wall clock may show a smaller gain than the events, in addition to the "
-        "noise",
+        description="microseconds, beyond noise, by which the wall clock may show a smaller gain than the events",
     )
     useful: float = Field(
         0.005,

@@ -109,9 +109,7 @@ def relative(text: str) -> str:
 class Command(Strict):
     """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
 
-    command: list[str] = Field(
-        min_length=1, description="the command as a list of words; `python` is the server's Python"
-    )
+    command: list[str] = Field(min_length=1, description="a list of words, of which `python` is the server's Python")
     timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from tilewright.programs.model import Program
 
 program_app = typer.Typer(
-    cls=Listing,
-    no_args_is_help=True,
-    help="Show, compare or replay device programs: what one call launches on the GPU.",
+    cls=Listing, no_args_is_help=True, help="Show, compare or replay what one call launches on the GPU."
 )
 File = Annotated[Path, typer.Argument(help="a device program's file, as in sandbox/SESSION/programs")]
 CALLS = 50
@@ -36,9 +34,7 @@ def show(file: File, as_json: Json = False) -> None:
 
 
 @program_app.command()
-def diff(
-    first: File, second: Annotated[Path, typer.Argument(help="another program's file")], as_json: Json = False
-) -> None:
+def diff(first: File, second: Annotated[Path, typer.Argument(help="another file")], as_json: Json = False) -> None:
     """Show where two programs differ. The exit status is 1 if they do. Needs no GPU."""
     from tilewright.programs.identity import identity
     from tilewright.programs.text import compared
@@ -54,8 +50,7 @@ def replay(
     file: File,
     against: Annotated[Path | None, typer.Option(help="a second program, to compare with the first")] = None,
     sanitize: Annotated[
-        bool,
-        typer.Option("--sanitize", help="time nothing; run compute-sanitizer to look for memory errors and races"),
+        bool, typer.Option("--sanitize", help="look for memory errors and races by compute-sanitizer; time nothing")
     ] = False,
     as_json: Json = False,
 ) -> None:
