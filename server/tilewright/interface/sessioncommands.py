@@ -116,7 +116,7 @@ def report(
     pr: Annotated[bool, typer.Option("--pr", help="print the body of a pull request: only tables")] = False,
     closes: Annotated[int | None, typer.Option(min=1, help="with --pr: number of the issue that it closes")] = None,
     timed: Annotated[
-        bool, typer.Option("--compare", help="with --pr: time before, after and torch again, as `compare` does")
+        bool, typer.Option("--compare", help="with --pr: time the old kernel, the new one and torch, as `compare` does")
     ] = False,
     root: Root = HERE,
     as_json: Json = False,
@@ -223,7 +223,7 @@ def list_(root: Root = HERE, as_json: Json = False) -> None:
 def end(
     reason: Annotated[str, typer.Option(help="why, for the record")] = "",
     compare: Annotated[
-        bool, typer.Option(help="replay the first program against the last, if the GPU is free and something was kept")
+        bool, typer.Option(help="replay the first version against the last, if the GPU is free and an edit was kept")
     ] = True,
     root: Root = HERE,
     as_json: Json = False,
