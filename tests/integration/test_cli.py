@@ -82,7 +82,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
         return found.stdout
 
     for command in (["log"], ["show", "1"], ["diff", "1"]):
-        assert "no session yet: `tilewright session start" in tilewright(*command, cwd=root).stderr
+        assert "no current session: `tilewright session start" in tilewright(*command, cwd=root).stderr
     assert "no session yet" in done("session", "list")
     began, noted = (json.loads(done("session", *more, "--json")) for more in (["start", "task"], ["status"]))
     Draft202012Validator(answer_schema(StatusReport) | {"additionalProperties": False}).validate(began)

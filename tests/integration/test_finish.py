@@ -70,7 +70,7 @@ def test_the_command_squashes_and_names_the_branch(root: Path) -> None:
 
 def test_without_a_kept_edit_there_is_nothing_to_finish(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    assert "there is no session" in tilewright("finish", "--root", str(root)).stderr
+    assert "no current session" in tilewright("finish", "--root", str(root)).stderr
 
     async def scene(loop: Loop) -> None:
         await start(loop)
@@ -186,7 +186,7 @@ def test_a_session_is_exported_by_its_name(root: Path) -> None:
     assert folder is not None
     checkout.forget_current()
     without = tilewright("session", "export", str(archive), "--root", str(root))
-    assert (without.returncode, "no session in this checkout" in without.stderr) == (2, True)
+    assert (without.returncode, "no current session" in without.stderr) == (2, True)
     named = tilewright("session", "export", str(archive), "--session", "scale", "--root", str(root))
     assert named.returncode == 0, named.stderr
     with tarfile.open(archive) as packed:

@@ -37,7 +37,6 @@ NAME = "name of a session, or a part that no other name has; default: the curren
 Name = Annotated[str, typer.Argument(help=NAME)]
 NameOption = Annotated[str, typer.Option("--session", help=NAME)]
 Number = Annotated[int, typer.Argument(min=0, help="the iteration")]
-NO_SESSION = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
 
 
 def add_session_commands(app: typer.Typer, group: typer.Typer) -> None:
@@ -95,13 +94,9 @@ def _report(root: Path, session: str) -> ReportData:
     """A session, and the others of its task. A session that is not there, or not to be trusted, ends the command."""
     from tilewright.session import report as reports
 
-    def read() -> ReportData:
-        checkout = Checkout(root)
-        if not session and checkout.current_folder() is None:
-            raise failed(NO_SESSION)
-        return reports.report_of(checkout.sandbox, checkout.session_folder(session).name, checkout.repository)
-
-    return done(read)
+    checkout = done(lambda: Checkout(root))
+    folder = done(lambda: checkout.session_folder(session))
+    return done(lambda: reports.report_of(checkout.sandbox, folder.name, checkout.repository))
 
 
 def _iteration(root: Path, session: str, number: int) -> tuple[Session, Iteration]:
@@ -215,7 +210,8 @@ def list_(root: Root = HERE, as_json: Json = False) -> None:
     if as_json:
         print_json(sessions)
         return
-    console.print(sessions_table(sessions, console.width) if sessions else NO_SESSION, soft_wrap=False)
+    empty = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
+    console.print(sessions_table(sessions, console.width) if sessions else empty, soft_wrap=False)
     for text in unread:
         errors.print(printable(text), style="yellow")
 

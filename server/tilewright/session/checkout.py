@@ -156,7 +156,10 @@ class Checkout:
         if not session:
             folder = self.current_folder()
             if folder is None:
-                raise UsageError("there is no session in this checkout; name one that `tilewright session list` shows")
+                raise UsageError(
+                    "no current session: `tilewright session start FOLDER` begins one, with the folder of a task, and "
+                    "`tilewright session list` shows earlier ones"
+                )
             return folder
         names = sorted(journal.parent.name for journal in self.sandbox.glob("*/journal.jsonl"))
         fits = [name for name in names if name == session] or [name for name in names if name.startswith(f"{session}-")]
