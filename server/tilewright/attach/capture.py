@@ -13,7 +13,6 @@ import gc
 import importlib
 import inspect
 import json
-import os
 import re
 import zlib
 from pathlib import Path
@@ -32,6 +31,7 @@ MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _calls: dict[str, dict[str, Any]] = {}
 _within: list[str] = []
+_running: list[str] = []
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -50,6 +50,11 @@ def pytest_collection_finish(session: Any) -> None:
         replace(original, noting(name, original))
 
 
+def pytest_runtest_setup(item: Any) -> None:
+    """Note which test runs."""
+    _running[:] = [item.nodeid]
+
+
 def noting(name: str, original: Any) -> Any:
     """A function that notes its calls and makes them. Within a call, no other is noted."""
     signature = inspect.signature(original)
@@ -58,7 +63,7 @@ def noting(name: str, original: Any) -> Any:
     def noted(*arguments: Any, **named: Any) -> Any:
         if _within:
             return original(*arguments, **named)
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        test = _running[-1] if _running else ""
         note(signature, arguments, named, test, name)
         if MEASURES.search(test.rpartition("::")[2].partition("[")[0]):
             pytest.skip("its call is noted")
