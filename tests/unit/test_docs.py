@@ -78,9 +78,9 @@ def test_the_defaults_of_the_reference_can_be_read(tmp_path: Path) -> None:
 def test_the_repository_task_of_the_reference_is_one() -> None:
     from tilewright.commandtask import parse_command_task
 
-    task = parse_command_task(blocks("toml")[1], TASK_PAGE)
+    task = parse_command_task(blocks("toml")[2], TASK_PAGE)
     assert task.benchmark.property == "benchmark"
-    assert parse_command_task("".join(blocks("toml")[1:]), TASK_PAGE).rules.accept == 0.1
+    assert parse_command_task("".join(blocks("toml")[2:]), TASK_PAGE).rules.accept == 0.1
     through = len(SURVIVE) + 2  # the clock's trick and the memory's
     trust = " ".join((ROOT / "docs" / "trust.md").read_text().split())
     assert f"{len(STOPPED)} are stopped and {through} get through" in trust
