@@ -261,6 +261,7 @@ async def begin(
                     *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
                 ],
                 sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
+                reference=found.file.reference if isinstance(found, Task) else "task",
                 tests=tests,
                 harness=harness,
             )

@@ -34,6 +34,7 @@ class Started(Record):
     rules: Rules
     notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
     sizes: int = Field(0, description="hidden cases that a candidate is right on before it is kept; 0: none are drawn")
+    reference: Literal["task", "baseline"] = Field("task", description="what a candidate's outputs are compared with")
     tests: str = Field("", description="the command of a native task's tests that a candidate passes before it is kept")
     eased: list[str] = Field([], description="rules that an argument set to let more pass than the task's own")
     harness: bool = Field(False, description="a repository task: the repository's own tests and benchmarks are trusted")

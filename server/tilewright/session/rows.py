@@ -16,6 +16,7 @@ UNCOMPARED = "durations not compared"
 UNJUDGED = "not on all values"
 UNSTEADY = "clock not steady"
 VISIBLE_ONLY = "visible sizes only"
+BY_BASELINE = "compared with the baseline"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
 
@@ -87,6 +88,8 @@ def _trust(state: State) -> str:
     result = state.measured.result if state.measured is not None else None
     if result is not None:
         said += remarks(result)
+    if started.reference == "baseline":
+        said.append(BY_BASELINE)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
     elif state.measured is not None and (sizes := state.measured.sizes) is not None and sizes.passed:

@@ -103,7 +103,7 @@ def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository
         cases=tuple(cases_of(result, trial.result, state.started.environment.ceilings)),
         kernels=tuple(changes(trial.result, result, programs)),
         diff=diff(*(_files(repository, at, editable) for at in (trial.incumbent, commit))),
-        checked=checked_on(attempt, state.started.harness) if row.passed else "",
+        checked=checked_on(attempt, state.started) if row.passed else "",
         restore=f"git restore --source={commit[:12]} -- {shlex.join(editable)}" if commit else "",
     )
 

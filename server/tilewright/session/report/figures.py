@@ -11,6 +11,7 @@ from tilewright.knobs import HINTS, Knobs, SpaceError
 from tilewright.policy import Ratio, multiplied
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
+from tilewright.session.records import Started
 from tilewright.session.report.data import CaseFigures, KernelChange
 from tilewright.session.report.occupancy import kernels_of
 from tilewright.session.state import Attempt
@@ -97,19 +98,21 @@ def changes(before: BenchmarkResult | None, after: BenchmarkResult | None, progr
         yield from (KernelChange(use.name, use, None) for use in past.values())
 
 
-def checked_on(attempt: Attempt, harness: bool) -> str:
+def checked_on(attempt: Attempt, started: Started) -> str:
     """What a candidate was right on, in a sentence."""
     results = [attempt.checked.result if attempt.checked is not None else None]
     results.append(attempt.measured.sizes if attempt.measured is not None else None)
     runs = [run for result in results if result is not None for run in result.cases if run.status is Status.PASSED]
-    if not runs or harness:
+    if not runs or started.harness:
         return f"{len(runs)} of the repository's own tests pass" if runs else ""
     visible, hidden = (len({case_label(run.case) for run in runs if run.hidden is one}) for one in (False, True))
     classes = len({run.values for run in runs})
     error = max((run.rel_l2_error or 0.0 for run in runs), default=0.0)
+    reference = "the baseline's outputs" if started.reference == "baseline" else "the task's reference in float64"
+    tested = "; the repository's own tests pass" if started.tests and results[1] is not None else ""
     return (
         f"right in {len(runs)} runs, on {visible} visible and {hidden} hidden cases and {classes} classes of values, "
-        f"beside the task's reference in float64; ‖out − ref‖ / ‖ref‖ is at most {error:.1e}"
+        f"beside {reference}; ‖out − ref‖ / ‖ref‖ is at most {error:.1e}{tested}"
     )
 
 
