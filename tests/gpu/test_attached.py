@@ -56,6 +56,7 @@ class Attached:
     """A repository with its kernel file, what is tried on it in turn, and what its tests say of right and wrong."""
 
     kernel: str
+    bench: str
     task: str
     edits: dict[str, Edit]
     passed: str
@@ -71,6 +72,7 @@ MEAN, PADDING = ("keepdims=True) / N", "keepdims=True) / TILE"), ("PaddingMode.N
 ATTACHED = {
     "gpugym": Attached(
         "src/gpugym/ops/cutile/rms_norm.py",
+        "tests/ops/test_rms_norm.py",
         "perf/rms_norm",
         {
             "divide by the tile's width": Edit(*MEAN, ("failed",)),
@@ -83,6 +85,7 @@ ATTACHED = {
     ),
     "gpuops": Attached(
         "gpuops/kernels/softmax.py",
+        "benchmarks/ops/bench_softmax.py",
         "perf/softmax",
         {
             "pad with zeros": Edit(*PADDING, ("failed",)),
@@ -131,7 +134,7 @@ async def iterate(connected: Client, name: str, edit: Edit, kernel: Path) -> Non
 @pytest.mark.parametrize("name", ATTACHED)
 def test_a_real_gain_is_kept_and_nothing_else(tmp_path: Path, name: str) -> None:
     root, attached = repository(tmp_path, name), ATTACHED[name]
-    done = tilewright("init", "--yes", cwd=root)
+    done = tilewright("init", "--bench", attached.bench, "--yes", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     commit_all(root, "the task that init wrote")
     own = {key: value for key, value in os.environ.items() if key.startswith("TILEWRIGHT_")}
