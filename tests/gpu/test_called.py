@@ -1,4 +1,4 @@
-"""Tasks that `tilewright init` makes of what a repository's tests call, on a GPU: replayed, and kept if the tests pass."""
+"""Tasks that `tilewright init` makes of what tests call, on a GPU: replayed, and kept if the tests pass."""
 
 from __future__ import annotations
 
