@@ -15,11 +15,13 @@ from pathlib import Path
 from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_tool, known_archs, mixed
 from tilewright.errors import UsageError
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
+from tilewright.isolation.confinement import Isolation
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 PACKAGES = {"torch": "torch", "cuda-tile": "cuda.tile"}
 """The module of each package that a session imports."""
 DISASSEMBLER = "pip install --force-reinstall nvidia-cuda-nvdisasm"
+CONFINE = "from tilewright.isolation.confinement import confine; print(confine([], []).model_dump_json())"
 
 
 class State(StrEnum):
@@ -80,11 +82,6 @@ def _judged(name: str, well: str, troubles: list[_Trouble]) -> Finding:
     return Finding(name, trouble.state, trouble.detail, trouble.remedy)
 
 
-def protections() -> list[Finding]:
-    """What keeps a candidate's code and an agent's processes out of a session, tried on this machine."""
-    return [_confinement(), _memory()]
-
-
 def resolutions() -> list[str]:
     """What the clock resolves on this machine's GPU, in words. Raises `UsageError`."""
     from tilewright.gpu.lease import GpuBusy
@@ -122,29 +119,14 @@ def _why_it_fails(command: list[str], reading: int) -> str:
     return "" if done.returncode == 0 else (said[-1] if said else f"it ended with status {done.returncode}")
 
 
-def _confinement() -> Finding:
-    """A process that is confined as workers are tries what they may not do."""
-    from tilewright.isolation.breakout import prove
-
-    try:
-        proof = prove()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Finding("workers", State.LIMITED, f"their confinement could not be tried: {error}")
-    outcome = f"a kernel's code can {', '.join(proof.succeeded)}" if proof.succeeded else "all were refused"
-    detail = f"confined by {proof.isolation}; {proof} were tried: {outcome}"
-    return Finding("workers", State.LIMITED if proof.succeeded else State.OK, detail)
-
-
-def _memory() -> Finding:
-    """A process that this one starts tries to read this one's memory, as an agent would read the server's."""
-    reading = f"open('/proc/{os.getpid()}/mem', 'rb').close()"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", reading], capture_output=True, timeout=60, check=False)
+def confinement() -> Finding:
+    """What the kernel enforces on a process that confines itself as workers do."""
+    command = [sys.executable, "-I", "-c", CONFINE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
-        return Finding("memory", State.OK, "a process that did not start server and referee cannot read their memory")
-    return Finding(
-        "memory", State.LIMITED, "a process of the same user can read the memory of server and referee, secrets too",
-        "`sysctl kernel.yama.ptrace_scope=1`, which root may still do",
-    )  # fmt: skip
+        return Finding("workers", State.LIMITED, f"their confinement could not be tried: {done.stderr.strip()[-200:]}")
+    found = Isolation.model_validate_json(done.stdout)
+    return Finding("workers", State.LIMITED if found.unprotected else State.OK, f"confined by {found}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tilewright.isolation.breakout import Proof, laid_out
+from tests.breakout import Proof, laid_out
+from tests.pages.page import ROOT
 from tilewright.isolation.confinement import unenforced
 
 SIGNALS = "signals to other processes"
@@ -17,7 +18,9 @@ REST = "other sockets, IPC and the kernel's own interfaces"
 AS_IF = """
 import sys
 from pathlib import Path
-from tilewright.isolation import breakout, confinement
+sys.path.insert(0, sys.argv[3])
+from tests import breakout
+from tilewright.isolation import confinement
 {as_if}
 breakout.main(Path(sys.argv[1]), int(sys.argv[2]))
 """
@@ -27,7 +30,7 @@ def proof(as_if: str) -> Proof:
     """What succeeds in a process of its own in which some of the confinement has been replaced."""
     with laid_out() as (outside, port):
         done = subprocess.run(
-            [sys.executable, "-I", "-c", AS_IF.format(as_if=as_if), str(outside), str(port)],
+            [sys.executable, "-I", "-c", AS_IF.format(as_if=as_if), str(outside), str(port), str(ROOT)],
             cwd=outside / "scratch",
             capture_output=True,
             text=True,
@@ -68,6 +71,12 @@ def test_without_seccomp_landlock_alone_does_not_hold() -> None:
     assert found.isolation.missing == f"seccomp: none; not prevented: {REST}"
     assert {"attach shared memory", "connect to a UNIX socket"} <= {*found.succeeded}
     assert "write a file outside its folder" not in found.succeeded
+
+
+def test_every_attempt_is_refused() -> None:
+    found = proof("")
+    assert found.succeeded == []
+    assert sum(map(len, found.tried.values())) == 12
 
 
 def test_the_attempts_succeed_where_nothing_is_confined() -> None:

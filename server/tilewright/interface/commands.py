@@ -249,7 +249,7 @@ def doctor_command(
         resolved = done(doctor.resolutions)
         print_answer(as_json, resolved, "; ".join(resolved))
         return
-    findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
+    findings = [*doctor.examine(doctor.this_machine()), doctor.confinement()]
     missing = [finding for finding in findings if finding.state is doctor.State.MISSING]
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     lines: list[Text | str] = []

@@ -180,11 +180,6 @@ def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | N
     return Isolation(landlock=landlock, seccomp=seccomp, missing="; ".join(missing))
 
 
-def call_number(name: str) -> int:
-    """The number here of a system call that is refused, or judged by its arguments."""
-    return (_REFUSED | _JUDGED)[name][_MACHINES[platform.machine()][0]]
-
-
 def python_folders(hidden: Path | None = None) -> list[Path]:
     """Where this interpreter, its packages and the programs on PATH and LD_LIBRARY_PATH lie; of what lies below
     `hidden` only the interpreter's own folder."""
