@@ -17,7 +17,7 @@ from tilewright.tools.workspace import Workspace
 
 MODES = ["legacy", "auto"]
 """With a handshake, and by revision 2026-07-28."""
-INVALID_PARAMS, RESOURCE_NOT_FOUND = -32602, -32002
+INVALID_PARAMS = -32602
 
 
 async def refused(call: Awaitable[Any]) -> MCPError:
@@ -41,9 +41,7 @@ def test_no_updates_are_promised(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_unknown_is_refused_with_the_revisions_code(mode: str) -> None:
-    absent = RESOURCE_NOT_FOUND if mode == "legacy" else INVALID_PARAMS
-
+def test_what_is_unknown_is_refused(mode: str) -> None:
     async def scene() -> None:
         async with Client(build_server(Workspace(ROOT)), mode=mode) as client:
             for call, code, words in (
@@ -55,8 +53,8 @@ def test_what_is_unknown_is_refused_with_the_revisions_code(mode: str) -> None:
                     "has no argument 'gaol'; it takes task, goal",
                 ),
                 (client.call_tool("nope", {}), INVALID_PARAMS, "no tool 'nope'; the tools are append_result, "),
-                (client.read_resource("tilewright://nope"), absent, "tilewright://nope"),
-                (client.read_resource("skill://perf-loop/nope.md"), absent, "skill://perf-loop/nope.md"),
+                (client.read_resource("tilewright://nope"), INVALID_PARAMS, "tilewright://nope"),
+                (client.read_resource("skill://perf-loop/nope.md"), INVALID_PARAMS, "skill://perf-loop/nope.md"),
             ):  # fmt: skip
                 error = await refused(call)
                 assert (error.code, words in error.message) == (code, True), error
@@ -74,7 +72,7 @@ def test_resources_of_a_session_say_why_there_is_none(mode: str, tmp_path: Path)
             async with Client(build_server(Workspace(place)), mode=mode) as client:
                 for name in ("results", "journal"):
                     error = await refused(client.read_resource(f"tilewright://{name}"))
-                    assert error.code == (RESOURCE_NOT_FOUND if mode == "legacy" else INVALID_PARAMS)
+                    assert error.code == INVALID_PARAMS
                     assert words in error.message
 
         asyncio.run(scene())

@@ -22,7 +22,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tilewright import __version__
 from tilewright.errors import UsageError
@@ -40,8 +39,6 @@ how the candidate failed; a field without a value is left out. A cancelled or ti
 the same call again waits for it and gets its result. Work that no call waits for ends after two minutes, or when
 another call needs the machine."""
 
-RESOURCE_NOT_FOUND = -32002
-"""The code for an unknown resource before revision 2026-07-28, which has `INVALID_PARAMS`."""
 RESULTS, JOURNAL = "tilewright://results", "tilewright://journal"
 PROMPT = types.Prompt(
     name="optimise-kernel", title="Make a kernel faster",
@@ -69,14 +66,12 @@ def build_server(workspace: Workspace) -> Server[None]:
                 await workspace.close()
 
     handlers = Handlers(workspace)
-    server = Server(
+    return Server(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
         on_list_tools=handlers.list_tools, on_call_tool=handlers.call_tool, on_list_resources=handlers.list_resources,
         on_read_resource=handlers.read_resource, on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
     )  # fmt: skip
-    skills.add_to(server)
-    return server
 
 
 class Handlers:
@@ -125,16 +120,12 @@ class Handlers:
         ]  # fmt: skip
         return types.ListResourcesResult(resources=[*session, *skills.resources()])
 
-    async def read_resource(
-        self, context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
+    async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
             kind, text = self._resource(uri)
         except (UsageError, OSError) as error:
-            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-            code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-            raise MCPError(code, str(error), {"uri": uri}) from None
+            raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri}) from None
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=kind, text=text)]
         )
