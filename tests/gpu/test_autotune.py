@@ -10,19 +10,20 @@ import pytest
 
 from tests.commandline import tilewright
 from tests.conftest import SCALE_TOML
-from tilewright.autotune import search
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
 from tilewright.session.outcomes import RaceResult
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
+from tilewright.tools import run
 
 pytestmark = pytest.mark.gpu
 
 
 def test_a_race_finds_the_larger_tile(make_task: Callable[..., Path]) -> None:
-    report = search("task", {"TILE": [16, 64, 1024, 4096], "occupancy": [1, 8]}, root=make_task(), backend="cuda")
+    space = {"TILE": [16, 64, 1024, 4096], "occupancy": [1, 8]}
+    report = run("autotune", make_task(), task="task", space=space, backend="cuda")
     assert report.status == "passed", report.message
     assert "confirmed by a second comparison" in report.summary
     assert report.best["TILE"] in (1024, 4096)
@@ -73,7 +74,8 @@ def test_a_triton_kernel_is_raced_in_a_declared_space(make_task: Callable[..., P
         "    scale_kernel[grid](x, out, factor, x.numel(), T=TILE, num_warps=WARPS)\n    return out\n"
     )
     root = make_task(kernel=kernel, toml=SCALE_TOML.replace("timeout_s = 20", 'timeout_s = 60\nfrontend = "triton"'))
-    report = search("task", {"TILE": [32, 1024, 2048], "WARPS": [4, 8]}, root=root, backend="cuda")
+    space = {"TILE": [32, 1024, 2048], "WARPS": [4, 8]}
+    report = run("autotune", root, task="task", space=space, backend="cuda")
     assert report.status == "passed", report.message
     assert "confirmed by a second comparison" in report.summary
     assert report.best["TILE"] in (1024, 2048)

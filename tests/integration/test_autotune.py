@@ -15,16 +15,18 @@ import pytest
 
 from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
-from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport
 from tilewright.autotune.tuner import Tuner
 from tilewright.errors import UsageError
 from tilewright.session.checkout import Checkout
+from tilewright.session.jobs import Jobs
 from tilewright.task import Backend
+from tilewright.tools import run
 
 
 def tune(root: Path, **options: Any) -> AutotuneReport:
-    return search("task", root=root, backend="cpu", **options)
+    report: AutotuneReport = run("autotune", root, task="task", backend="cpu", **options)
+    return report
 
 
 @pytest.mark.slow
@@ -101,7 +103,7 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
     root = make_task()
     with pytest.raises(UsageError, match="no tunable parameter 'TILE_M'"):
         tune(root, space={"TILE_M": [1]})
-    with pytest.raises(UsageError, match="kind is matmul, attention, rows"):
+    with pytest.raises(UsageError, match="kind: must be 'matmul', 'attention' or 'rows', not \"T0\""):
         tune(root, kind="T0")
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("* factor", "* missing"))
     report = tune(root, space={"TILE": [32]})
@@ -113,7 +115,7 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
 def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[..., Path]) -> None:
     root = make_task()
     checkout = Checkout(root)
-    tuner = Tuner(checkout)
+    tuner = Tuner(checkout, jobs := Jobs())
     said: list[str] = []
 
     async def tell(text: str) -> None:
@@ -126,7 +128,7 @@ def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[.
             said.clear()
             return await tuner.tune(PurePosixPath("task"), tell, Backend.CPU, values={"TILE": [4096]}, apply=True)
         finally:
-            await tuner.close()
+            await jobs.close()
 
     report = asyncio.run(scene())
     assert said == []

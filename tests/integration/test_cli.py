@@ -356,7 +356,7 @@ def test_a_dump_that_takes_longer_than_a_call_is_continued(make_task: Callable[.
     )
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             folder, _ = loop.task_of("task")
             report = await dumper.dump(folder, ["sm_90"], "resources", quiet, wait_s=0.05)

@@ -80,7 +80,7 @@ def test_what_slows_a_kernel_down_is_told_first(make_task: Callable[..., Path]) 
     reports: dict[str, DumpReport] = {}
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             for name, launch in LAUNCHES.items():
                 (root / "task" / "kernel.py").write_text(SLOW_KERNELS.replace("LAUNCH", launch))
@@ -130,7 +130,7 @@ def test_stages_of_one_dump_are_compiled_once(make_task: Callable[..., Path]) ->
     root = make_task()
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             await dumper.dump(FOLDER, ["sm_80", "sm_90"], "resources", quiet)
             job = dumper._jobs._job
@@ -174,7 +174,7 @@ def test_a_dump_that_a_candidate_forges_is_data_or_refused(
     make_task: Callable[..., Path], answer: str, why: str
 ) -> None:
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             report = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
             assert report.status is Status.CRASHED
@@ -187,7 +187,7 @@ def test_a_dump_that_a_candidate_forges_is_data_or_refused(
 
 def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]) -> None:
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         with pytest.raises(UsageError, match="no session, so no incumbent to compare with; call start_session"):
             await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, compare="incumbent")
 
@@ -198,7 +198,7 @@ def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[...
     root = make_task()
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             own = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
             other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, case={"N": 12345})
@@ -218,7 +218,7 @@ def test_another_config_is_compiled_without_an_edit(make_task: Callable[..., Pat
     source = (root / "task" / "kernel.py").read_bytes()
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             own = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
             config = {"TILE": 256, "occupancy": 8}
@@ -260,7 +260,7 @@ def test_a_gather_of_few_elements_beside_tiles_is_no_finding(make_task: Callable
     loads: dict[tuple[int, bool], int] = {}
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             for count, beside in ((8, False), (8, True), (1024, True)):
                 text = GATHERING.replace("COUNT", str(count)).replace("TILE", tile if beside else "0.0")
@@ -287,7 +287,7 @@ def test_loads_that_wait_for_each_other_are_told(make_task: Callable[..., Path])
     summaries = []
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             for text in (plain, held):
                 (root / "task" / "kernel.py").write_text(text)

@@ -48,7 +48,7 @@ def test_a_session_leaves_what_the_page_says_and_git_sees_none_of_it(own: Path) 
         assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
         assert loop.revert().left_alone is None
         await loop.append_result("half the mean", quiet)
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         folder, _ = loop.task_of(EXAMPLE)
         assert (await dumper.dump(folder, ["sm_90"], "sass", quiet)).status is Status.PASSED
         await dumper.close()

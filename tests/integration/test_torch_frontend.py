@@ -95,7 +95,7 @@ def test_what_a_torch_function_leaves_out_is_no_gain(bench: Bench) -> None:
 
 def test_a_dump_lists_the_operations(make_task: Callable[..., Path]) -> None:
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             report = await dumper.dump(PurePosixPath("task"), ["sm_90"], "resources", quiet)
             assert report.status is Status.PASSED
@@ -132,7 +132,7 @@ def test_a_session_on_the_torch_example_keeps_the_fused_operation(tmp_path: Path
         assert measured.verdict is not None
         assert measured.verdict.kind is VerdictKind.KEEP
         assert measured.modelled
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             report = await dumper.dump(PurePosixPath("task"), ["sm_90"], "resources", quiet, compare="incumbent")
             assert "1 torch operation, " in report.summary

@@ -87,7 +87,7 @@ def dumped(root: Path, sources: dict[str, tuple[str, list[str], str]]) -> dict[s
     found: dict[str, tuple[DumpReport, str]] = {}
 
     async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout)
+        dumper = Dumper(loop.checkout, loop.jobs)
         try:
             for name, (source, archs, stage) in sources.items():
                 (root / "task" / "kernel.py").write_text(source)
@@ -172,7 +172,7 @@ def test_nothing_is_searched_without_a_gpu(make_task: Callable[..., Path]) -> No
     pytest.importorskip("triton")
 
     async def scene(loop: Loop) -> None:
-        tuner = Tuner(loop.checkout)
+        tuner = Tuner(loop.checkout, loop.jobs)
         with pytest.raises(UsageError, match="autotune races its configs on a GPU"):
             await tuner.tune(FOLDER, quiet, backend=Backend.CPU, values={"TILE": [32, 64]})
 
@@ -279,6 +279,6 @@ def test_without_triton_the_command_is_named(make_task: Callable[..., Path], mon
         with pytest.raises(UsageError, match=re.escape("pip install 'triton>=3.6'")):
             await start(loop)
         with pytest.raises(UsageError, match=re.escape("pip install 'triton>=3.6'")):
-            await Dumper(loop.checkout).dump(FOLDER, ["sm_90"], "resources", quiet)
+            await Dumper(loop.checkout, loop.jobs).dump(FOLDER, ["sm_90"], "resources", quiet)
 
     play(make_task(kernel=KERNEL, toml=TOML), scene)

@@ -114,14 +114,13 @@ def configuration() -> str:
 
 def python() -> str:
     """The functions and classes that scripts and task files import."""
-    from tilewright import autotune, capture, compare_programs, run
+    from tilewright import capture, compare_programs, run
     from tilewright.referee.compare import ComparisonResult, Measured
     from tilewright.task import Work
 
     parts: list[str] = []
     places: dict[str, Any] = {
         "tilewright.task.Work": Work,
-        "tilewright.autotune.search": autotune.search,
         "tilewright.run": run,
         "tilewright.capture": capture,
         "tilewright.compare_programs": compare_programs,

@@ -34,10 +34,10 @@ REMEDY = "make the candidate pass run_correctness first; `tilewright check` says
 class Tuner:
     """Searches in one checkout."""
 
-    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+    def __init__(self, checkout: Checkout, jobs: Jobs) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
-        self._jobs = jobs or Jobs()
+        self._jobs = jobs
         self._latest: dict[str, SearchResult] = {}
         """The latest search, by what was searched: it can be applied by another call."""
 
@@ -56,8 +56,6 @@ class Tuner:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for a
         kernel of `kind` (matmul, attention or rows) or of the kind that its source shows. `apply` writes the best into
         the editable files, `wrapper` a module that tunes once into the sandbox. Raises `UsageError`."""
-        if kind and kind not in [*Kind]:
-            raise UsageError(f"kind is {', '.join(Kind)}, not {kind!r}")
         wanted = Wanted(working_candidate(self._checkout, folder), values or {}, Kind(kind) if kind else None)
         backend = backend_for(self._checkout, folder, backend)
         if wanted.found.task.file.frontend is Frontend.TRITON and (backend is Backend.CPU or not values):
@@ -94,9 +92,6 @@ class Tuner:
         if wrapper and result.status is Status.PASSED:
             files["wrapper"] = self._wrap(wanted, result, path.with_suffix(""))
         return _report(result, files, applied)
-
-    async def close(self) -> None:
-        await self._jobs.close()
 
     def _wrap(self, wanted: Wanted, result: SearchResult, folder: Path) -> str:
         """Write the wrapper of the entry point's module as it is now. Return its path, or why there is none."""

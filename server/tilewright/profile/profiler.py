@@ -46,10 +46,10 @@ _FUNCTION = re.compile(rb"^def (\w+)", re.MULTILINE)
 class Profiler:
     """Profiles of one checkout's tasks."""
 
-    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+    def __init__(self, checkout: Checkout, jobs: Jobs) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
-        self._jobs = jobs or Jobs()
+        self._jobs = jobs
         self._latest = ProfileReport(summary="nothing was profiled")
         self.counters = Counters()
         """What ncu counted for the latest profile, in full."""
@@ -81,9 +81,6 @@ class Profiler:
         if not await job.attend(wait_s, progress):
             return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
         return self._latest
-
-    async def close(self) -> None:
-        await self._jobs.close()
 
     async def _measured(self, job: Job, found: Working, arch: str) -> ProfileReport:
         with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:

@@ -31,10 +31,10 @@ LIMIT_S = 600.0
 class Dumper:
     """Dumps of one checkout's tasks. The latest text of each stage is a file in the sandbox."""
 
-    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+    def __init__(self, checkout: Checkout, jobs: Jobs) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
-        self._jobs = jobs or Jobs()
+        self._jobs = jobs
         self._runs: Runs | None = None
         self._runs_for: tuple[PurePosixPath, str] | None = None
         self._dumps: dict[str, Dumped] = {}
@@ -72,7 +72,7 @@ class Dumper:
 
         async def work(job: Job) -> None:
             if self._runs is None or self._runs_for != (folder, found.head):
-                await self._drop_runs()
+                await self.close()
                 self._runs, self._runs_for = Runs(Backend.CPU, "sm_90", found.committed, folder), (folder, found.head)
             for arm, key in keys.items():
                 if key not in self._dumps:
@@ -97,10 +97,7 @@ class Dumper:
         return dumptext.report(candidate, before, stage, text, path.relative_to(self._checkout.root).as_posix())
 
     async def close(self) -> None:
-        await self._jobs.close()
-        await self._drop_runs()
-
-    async def _drop_runs(self) -> None:
+        """End the referee."""
         runs, self._runs = self._runs, None
         if runs is not None:
             await runs.close()

@@ -54,7 +54,7 @@ class Workspace:
     def profiler(self) -> Profiler:
         from tilewright.profile.profiler import Profiler
 
-        return Profiler(self.loop.checkout, jobs=self.loop.jobs)
+        return Profiler(self.loop.checkout, self.loop.jobs)
 
     async def close(self) -> None:
         """End all work, and let go of the checkout."""
