@@ -29,9 +29,6 @@ _GUARD = (
     "-c", "core.fsmonitor=false",
     "-c", "commit.gpgSign=false",
     "-c", "core.quotePath=false",
-    "-c", "core.ignoreStat=false",
-    "-c", "core.trustctime=true",
-    "-c", "core.checkStat=default",
 )  # fmt: skip
 _ISOLATED = {
     "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C",
@@ -79,11 +76,6 @@ class Repository:
             "GIT_AUTHOR_NAME": name, "GIT_COMMITTER_NAME": name,
             "GIT_AUTHOR_EMAIL": email, "GIT_COMMITTER_EMAIL": email,
         }  # fmt: skip
-        if filters := self._run("config", "--local", "--get-regexp", r"^filter\.", check=False).strip():
-            raise RepositoryError(
-                f"the repository configures content filters ({filters.splitlines()[0]}); commands of theirs would run "
-                "on every checkout: remove them (`git config --unset`) or use a clone without them"
-            )
         self._run("rev-parse", "--git-dir")  # a repository that git will not touch says why here
         if not self._run("rev-parse", "--verify", "--quiet", "HEAD", check=False).strip():
             raise RepositoryError(f"{self.root} has no commit yet; run `git add -A && git commit -m start`")
@@ -178,26 +170,7 @@ class Repository:
     def changed(self, commit: str) -> list[str]:
         """Tracked files of the working tree that differ from a commit's, outside the sandbox."""
         names = set(self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", commit, "--").split("\0"))
-        names |= self._hidden_changes(commit)
         return sorted(name for name in names if name and not name.startswith(f"{SANDBOX}/"))
-
-    def _hidden_changes(self, commit: str) -> set[str]:
-        """Changed files that git was told not to look at (`update-index --assume-unchanged`, `--skip-worktree`)."""
-        flagged = {
-            line[2:]: line[0] for line in self._run("ls-files", "-v", "-z").split("\0") if line and line[0] != "H"
-        }
-        looked_at = {name: flag for name, flag in flagged.items() if flag in "hsS"}
-        if not looked_at:
-            return set()
-        known = self._entries(commit, looked_at)
-        found = set()
-        for name, flag in looked_at.items():
-            path, (mode, blob) = self.root / name, known.get(name, ("", ""))
-            if mode in (_SYMLINK, _SUBMODULE) or (flag in "sS" and not path.exists()):
-                continue  # a sparse checkout leaves files out
-            if not path.is_file() or self._run("hash-object", "--", name).strip() != blob:
-                found.add(name)
-        return found
 
     def differing(self, one: str, other: str) -> list[str]:
         """Files that differ between two commits."""
@@ -244,11 +217,6 @@ class Repository:
 
     def start_branch(self, name: str) -> str:
         """Create a branch at HEAD and check it out; a number is added where the name is taken. Gives the name."""
-        first = name.partition("/")[0]
-        if f"refs/heads/{first}" in self.refs(f"refs/heads/{first}"):
-            raise RepositoryError(
-                f"a branch named {first} is in the way of {name}; `git branch -m {first} {first}-old`"
-            )
         candidate, number = name, 2
         while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
             candidate, number = f"{name}-{number}", number + 1

@@ -73,7 +73,6 @@ def test_a_baseline_is_replayed_alone(bench: Bench) -> None:
     assert 5 < case.roofline_percent < 105
     assert result.telemetry is not None
     assert result.telemetry.sm_clock_mhz is not None
-    assert result.telemetry.temperature_c is not None and result.telemetry.power_limit_w is not None
 
 
 def test_twice_the_work_takes_twice_the_time(bench: Bench) -> None:

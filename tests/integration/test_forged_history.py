@@ -57,14 +57,6 @@ def test_a_replaced_object_deceives_nobody(root: Path) -> None:
     assert failures(root) == {}
 
 
-@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
-def test_a_protected_file_that_git_was_told_to_overlook_is_named(root: Path, flag: str) -> None:
-    git(root, "update-index", flag, "task/task.py")
-    assert failures(root) == {}
-    (root / "task" / "task.py").write_text("raise SystemExit\n")
-    assert "task/task.py" in failures(root)["protected"]
-
-
 def test_a_secret_that_was_not_committed_to_is_named(root: Path) -> None:
     def change(found: Records) -> None:
         of_kind(found, "checked")["secret"] = "0" * 64
@@ -118,7 +110,6 @@ def test_rerun_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> None
     before = snapshot()
     done = tilewright("rerun", "2", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"inputs +the same in (\d+) of \1 cases", done.stdout), done.stdout
     assert "modelled speedup" in done.stdout
     assert snapshot() == before
     assert tilewright("rerun", "1", cwd=root).returncode == 0
@@ -136,7 +127,6 @@ def test_rerun_disagrees_with_forged_figures_and_secrets(root: Path) -> None:
     done = tilewright("rerun", "2", cwd=root)
     assert done.returncode == 1
     assert "FAIL  modelled latency" in done.stdout
-    assert re.search(r"FAIL  inputs +\d+ of \d+ cases had other inputs", done.stdout), done.stdout
 
 
 def test_rerun_names_what_is_missing(root: Path) -> None:
@@ -154,9 +144,8 @@ def test_results_are_compared_by_interval_and_by_status() -> None:
     def timed(low: float, high: float) -> BenchmarkResult:
         return BenchmarkResult(status=Status.PASSED, latency_ms=1.0, speedup=low, speedup_low=low, speedup_high=high)
 
-    def checked(status: Status, digest: str) -> CorrectnessResult:
-        case = CaseCheck(case={"N": 1}, hidden=False, status=status, inputs_hash=digest)
-        return CorrectnessResult(status=status, cases=[case])
+    def checked(status: Status) -> CorrectnessResult:
+        return CorrectnessResult(status=status, cases=[CaseCheck(case={"N": 1}, hidden=False, status=status)])
 
     (near,) = compare_benchmarks(timed(1.01, 1.03), timed(1.02, 1.05))
     (far,) = compare_benchmarks(timed(1.01, 1.03), timed(1.04, 1.05))
@@ -164,11 +153,9 @@ def test_results_are_compared_by_interval_and_by_status() -> None:
     assert far.detail.endswith("do not overlap")
     (crashed,) = compare_benchmarks(timed(1.01, 1.03), BenchmarkResult(status=Status.CRASHED))
     assert crashed.mark == "FAIL"
-    lines = compare_checks(checked(Status.PASSED, "a"), checked(Status.WRONG_VALUES, "b"))
-    assert [line.mark for line in lines] == ["FAIL", "FAIL"]
-    lines = compare_checks(checked(Status.PASSED, ""), checked(Status.PASSED, "b"))
-    assert [line.mark for line in lines] == ["warn", "ok"]
-    lines = compare_checks(checked(Status.PASSED, "a"), checked(Status.PASSED, "b"), same_rules=False)
+    (changed,) = compare_checks(checked(Status.PASSED), checked(Status.WRONG_VALUES))
+    assert changed.mark == "FAIL"
+    lines = compare_checks(checked(Status.PASSED), checked(Status.PASSED), same_rules=False)
     assert [line.mark for line in lines] == ["warn", "ok"]
     assert "another version" in lines[0].detail
     assert commitment("a") != commitment("b")

@@ -46,7 +46,7 @@ def test_a_session_leaves_what_the_page_says_and_git_sees_none_of_it(own: Path) 
         (own / PAGE).write_text(page + "\nA note.\n")  # no file of the task: it is in no one's way
         kernel.write_text(kernel.read_text().replace("keepdims=True) / N", "keepdims=True) / (2 * N)"))
         assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
-        assert loop.revert().left_alone is None
+        assert loop.revert().recovery
         await loop.append_result("half the mean", quiet)
         dumper = Dumper(loop.checkout, loop.jobs)
         folder, _ = loop.task_of(EXAMPLE)

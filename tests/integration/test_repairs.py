@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import git
 from tests.forging import WRONG_KERNEL
-from tests.stage import edit, play, quiet, start
+from tests.stage import edit, play, quiet
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.loop import Loop
-from tilewright.session.records import Begun, Checked, Ended
-from tilewright.session.runs import Runs
+from tilewright.session.records import Begun, Checked
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
-from tilewright.session.state import IN_VAIN, State
+from tilewright.session.state import State
 from tilewright.session.verification import Mark, verify
 
 
@@ -92,51 +90,7 @@ def test_a_revert_that_was_killed_between_two_files_is_called_again(
     assert git(root, "status", "--porcelain") == ""
 
 
-def test_checks_without_a_result_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def void(*_: object) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.VOID, message="the GPU is busy")
-
-    monkeypatch.setattr(Runs, "correctness", void)
-
-    async def scene(loop: Loop) -> None:
-        edit(root, WRONG_KERNEL + "# void\n")
-        for _ in range(IN_VAIN):
-            assert (await loop.run_correctness(quiet)).status is Status.VOID
-        with pytest.raises(UsageError, match="5 runs of this iteration ended without a result; call revert"):
-            await loop.run_correctness(quiet)
-        loop.revert()
-        await loop.append_result("adds", quiet)
-
-    play(root, scene)
-
-
 def test_what_did_not_pass_is_not_measured(root: Path) -> None:
     session = session_of(root)
     with pytest.raises(UsageError, match="did not pass the last check"):
         asyncio.run(session.measure(session.tree.read(), lambda _: None))
-
-
-@pytest.mark.usefixtures("asked_once")
-def test_a_start_after_a_baseline_that_failed_begins_where_the_user_was(
-    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if a kill left the branch of the session that ended."""
-    root = make_task()
-    before = git(root, "symbolic-ref", "--short", "HEAD")
-
-    async def killed(*_: object) -> None:
-        raise UsageError("killed")
-
-    monkeypatch.setattr(Session, "baseline", killed)
-
-    async def scene(loop: Loop) -> None:
-        with pytest.raises(UsageError, match="killed"):
-            await start(loop)
-
-    play(root, scene)
-    first = state_of(root).started
-    session_of(root).record(Ended(reason="the baseline itself failed"))
-    play(root, scene)
-    second = state_of(root).started
-    assert second.session != first.session
-    assert (second.came_from, second.branch) == (before, first.branch)

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import commit_all, git
 from tests.redteam.harness import NEGATIVE_CLOCK, REMEMBER, SLOW_CLOCK, STOPPED, SURVIVE, WRONG, edited
 from tests.stage import play, quiet, running
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.repository import Files, Repository
 from tilewright.session.loop import Loop
@@ -154,13 +155,15 @@ def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkey
         test = root / "tests/ops/test_layer_norm.py"
         kept = test.read_text()
         test.write_text(kept.replace("np.testing.assert_allclose(", "bool("))
-        await refused(loop, "an edited test", 90, Status.TAMPERED)
+        with pytest.raises(UsageError, match="protected files differ"):
+            await loop.run_correctness(quiet, LIMIT_S)
         git(root, "update-index", "--assume-unchanged", "tests/ops/test_layer_norm.py")
-        await refused(loop, "an edited test that git was told to overlook", 91, Status.TAMPERED)
+        await refused(loop, "an edited test that git was told to overlook", 91, Status.FAILED)
         test.write_text(kept)
         task = (root / "task.toml").read_text()
         (root / "task.toml").write_text(task.replace("test_ and not test_perf", "cutile-1-64"))
-        await refused(loop, "another selection of tests", 92, Status.TAMPERED)
+        with pytest.raises(UsageError, match="protected files differ"):
+            await loop.run_correctness(quiet, LIMIT_S)
         (root / "task.toml").write_text(task)
         statuses = {row.status for row in loop.status().tried[1:]}
         assert statuses == {"revert"}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.evaluation import caches
 from tilewright.evaluation.caches import copy_cache, triton_cache
 
 
@@ -49,19 +48,6 @@ def test_follows_no_link(folders: tuple[Path, Path], tmp_path: Path) -> None:
     linked.symlink_to(secret)
     copy_cache(linked, kept)
     assert not kept.exists()
-
-
-def test_carries_no_more_than_the_limits(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    made, kept = folders
-    monkeypatch.setattr(caches, "LIMIT", 100)
-    monkeypatch.setattr(caches, "ENTRIES", 5)
-    for number in range(9):
-        (made / f"{number}").write_bytes(bytes(40))
-    copy_cache(made, kept)
-    assert len(list(kept.iterdir())) == 2
-    monkeypatch.setattr(caches, "LIMIT", 10_000)
-    copy_cache(made, kept.with_name("more"))
-    assert len(list(kept.with_name("more").iterdir())) == 5
 
 
 def test_what_a_tuner_chose_and_what_cannot_be_read_is_left(folders: tuple[Path, Path]) -> None:

@@ -178,7 +178,7 @@ class Crew:
         end = self.ends.get(run.seed, Status.PASSED)
         if isinstance(end, Exception):
             raise end
-        return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}", inputs_hash="")
+        return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}")
 
     def judged(self, runs: Sequence[Run], limit_s: float = 60.0, classes: Sequence[Run] = ()) -> CorrectnessResult:
         @contextlib.contextmanager

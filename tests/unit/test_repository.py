@@ -72,13 +72,6 @@ def test_hooks_and_the_users_configuration_stay_out(repository: Repository, tmp_
     assert not mark.exists()
 
 
-def test_content_filters_are_refused(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-    git(root, "config", "filter.evil.clean", "touch /tmp/evil")
-    with pytest.raises(RepositoryError, match="configures content filters"):
-        Repository(root)
-
-
 def test_links_and_paths_that_leave_the_tree_are_refused(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     (repository.root / KERNEL).unlink()

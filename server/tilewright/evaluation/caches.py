@@ -1,9 +1,8 @@
 """What compilers made of a candidate, carried from a worker that ran it to the next one that does.
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
-copies: to a worker's folder before it loads its candidate, and out of it once it has ended. It never writes to a folder
-where a candidate may have laid links. What the workers of a race compile, which load one version after the other, is
-not carried.
+copies: to a worker's folder before it loads its candidate, and out of it once it has ended. What the workers of a race
+compile, which load one version after the other, is not carried.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +18,6 @@ from tilewright.frontends.protocol import FRONTENDS
 
 COMPILED = "compiled"
 """The folder of a worker's scratch that holds what was compiled: cuTile's database, and a folder of Triton's."""
-LIMIT = 512 * 2**20
-"""Bytes that are carried at most."""
-ENTRIES = 10_000
-"""Files that are carried at most."""
 TUNED = ".autotune.json"
 """How the names of files end in which Triton keeps what a tuner chose: each process is to choose by itself."""
 _TURN = threading.Lock()
@@ -47,47 +41,32 @@ def compiler_variables(scratch: Path) -> dict[str, str]:
 
 
 def copy_cache(source: Path, target: Path) -> None:
-    """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
-    to."""
-    if source.is_dir():  # something was compiled
-        with _TURN:  # two processes of a candidate may end side by side
-            _copy(source, target)
+    """Copy the plain files below `source` to below `target`, and nothing that a link leads to."""
+    with _TURN:  # two processes of a candidate may end side by side
+        for path in _files_below(source):
+            if not path.name.endswith(TUNED):
+                copy = target / path.relative_to(source)
+                with contextlib.suppress(OSError):
+                    content = _moved(path.name, path.read_bytes(), source, target)
+                    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    copy.write_bytes(content)
 
 
 def forget_choices(folder: Path) -> None:
     """Delete from a folder of what was compiled what tuners chose."""
     with _TURN:
-        for _, _, names, handle in _walked(folder):
-            for name in names:
-                if name.endswith(TUNED):
-                    with contextlib.suppress(OSError):
-                        os.unlink(name, dir_fd=handle)
+        for path in _files_below(folder):
+            if path.name.endswith(TUNED):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
-def _copy(source: Path, target: Path) -> None:
-    left, count = LIMIT, 0
-    for parent, _, names, folder in _walked(source):
-        into = target / os.path.relpath(parent, source)
-        for name in names:
-            count += 1
-            if count > ENTRIES:
-                return
-            if name.endswith(TUNED):
-                continue
-            with contextlib.suppress(OSError):
-                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-                with os.fdopen(handle, "rb") as file:
-                    found = os.fstat(handle)
-                    if stat.S_ISREG(found.st_mode) and found.st_size <= left:
-                        left -= found.st_size
-                        into.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, target))
-
-
-def _walked(source: Path) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """The folders below `source`, as far as they can be read."""
-    with contextlib.suppress(OSError):
-        yield from os.fwalk(source, follow_symlinks=False)
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The plain files below a folder, as far as they can be read."""
+    for place, _, names in os.walk(folder) if not folder.is_symlink() else ():
+        for path in (Path(place, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                yield path
 
 
 def _moved(name: str, content: bytes, source: Path, target: Path) -> bytes:

@@ -22,7 +22,6 @@ from tilewright.evaluation.calling import (
     cpu_arguments,
 )
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
-from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
@@ -155,7 +154,6 @@ def check_case(
         rel_l2_error=found.rel_l2_error,
         wrong_fraction=found.wrong_fraction,
         undetermined=found.open,
-        inputs_hash=inputs_hash(trial.inputs),
     )
 
 

@@ -110,7 +110,6 @@ class CaseCheck(CaseRun):
     rel_l2_error: float | None = Field(None, description="‖out − ref‖ / ‖ref‖")
     wrong_fraction: float | None = Field(None, description="share of elements outside the tolerance")
     undetermined: int = Field(0, description="elements that the inputs leave open: they were not compared")
-    inputs_hash: str = Field("", description="SHA-256 over the inputs; empty where the kernel gave no result at all")
 
 
 class Defect(Record):

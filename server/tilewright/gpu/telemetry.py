@@ -34,9 +34,6 @@ class Telemetry(Record):
     """A GPU over the course of a measurement."""
 
     sm_clock_mhz: tuple[int, int] | None = Field(None, description="lowest and highest seen")
-    temperature_c: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
     throttled: list[str] = Field([], description="why the clock was lowered at times")
     ecc_errors: int | None = Field(None, description="uncorrected ones of memory since the driver was loaded")
 
@@ -209,13 +206,8 @@ class Recorder:
 
     def result(self) -> Telemetry:
         """What was seen so far, and how the GPU is now."""
-        temperature = self._read("nvmlDeviceGetTemperature", 0)
-        power, limit = (self._read(f"nvmlDeviceGet{name}") for name in ("PowerUsage", "EnforcedPowerLimit"))
         return Telemetry(
             sm_clock_mhz=(min(self._clocks), max(self._clocks)) if self._clocks else None,
-            temperature_c=temperature,
-            power_w=None if power is None else power / 1000,
-            power_limit_w=None if limit is None else limit / 1000,
             throttled=[reason for bit, reason in THROTTLED.items() if self._throttled & bit],
             ecc_errors=self._read("nvmlDeviceGetTotalEccErrors", 1, 0),  # 1: uncorrected, 0: volatile
         )

@@ -28,7 +28,7 @@ def show(file: File, as_json: Json = False) -> None:
     from tilewright.programs.identity import identity
     from tilewright.programs.text import shown
 
-    program = _read(file, bare=True)
+    program = _read(file)
     text = shown(program)
     print_answer(as_json, [text], text.splitlines()[0], identity=identity(program), text=text)
 
@@ -39,7 +39,7 @@ def diff(first: File, second: Annotated[Path, typer.Argument(help="another file"
     from tilewright.programs.identity import identity
     from tilewright.programs.text import compared
 
-    one, other = _read(first, bare=True), _read(second, bare=True)
+    one, other = _read(first), _read(second)
     same, text = identity(one) == identity(other), compared(one, other)
     print_answer(as_json, [text], text if same else "they differ", same=same, text=text)
     raise typer.Exit(int(not same))
@@ -104,12 +104,12 @@ def _sanitized(file: Path, as_json: bool) -> int:
     return int(total > 0)
 
 
-def _read(file: Path, bare: bool = False) -> Program:
+def _read(file: Path) -> Program:
     from tilewright.programs.format import read
     from tilewright.programs.model import ProgramError
 
     try:
-        return read(file, bare)
+        return read(file)
     except ProgramError as error:
         raise failed(f"{file} is no device program that can be used: {error}") from None
     except OSError as error:

@@ -161,7 +161,7 @@ def compared(root: Path, task: str, device: Backend | None, versions: dict[str, 
 
 
 def verify(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
-    """Check that a session's journal, commits, verdicts and table are unaltered."""
+    """Check that a session's journal, commits and verdicts are unaltered."""
     from tilewright.session.verification import verify as run
 
     print_lines(done(lambda: run(Checkout(root), session)), as_json)

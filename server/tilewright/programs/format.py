@@ -2,16 +2,14 @@
 
 A file is `MAGIC`, the length of its header (4 bytes, big-endian), the header in JSON, then the bytes of each image, of
 each held block and of each example, in the order of its header. A file's SHA-256 names its program.
-
-A bare file ends after the images. It can be shown, and has the program's identity, but cannot be replayed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from pydantic import Field, ValidationError
 
@@ -78,12 +76,10 @@ def encoded(program: Program) -> bytes:
     return b"".join([MAGIC, _LENGTH.pack(len(text)), text, *contents])
 
 
-def decoded(raw: bytes, bare: bool = False) -> Program:
-    """The program that a file holds, or a bare file if `bare`: its held blocks are without contents then. Raises
-    `ProgramError`."""
+def decoded(raw: bytes) -> Program:
+    """The program that a file holds. Raises `ProgramError`."""
     header, at = _opened(raw)
-    parts: list[_Image | _Held | _Example] = [*header.images]
-    parts += [] if bare else [*header.held, *header.examples]
+    parts: list[_Image | _Held | _Example] = [*header.images, *header.held, *header.examples]
     if at + sum(part.size for part in parts) != len(raw):
         raise ProgramError("it is longer or shorter than its header says")
     contents: list[bytes] = []
@@ -94,10 +90,10 @@ def decoded(raw: bytes, bare: bool = False) -> Program:
             raise ProgramError("some contents have another hash than its header says")
     rest = iter(contents)
     images = {one.digest: next(rest) for one in header.images}
-    held = {} if bare else {one.at: next(rest) for one in header.held}
-    examples = {} if bare else {one.name: next(rest) for one in header.examples}
+    held = {one.at: next(rest) for one in header.held}
+    examples = {one.name: next(rest) for one in header.examples}
     program = Program(header.layout, images, held, examples, header.constant, header.label)
-    checked(program, {one.at: one.size for one in header.held})
+    checked(program)
     for key, image in images.items():
         check_image(image, program.layout.arch, key)
     return program
@@ -115,25 +111,17 @@ def _opened(raw: bytes) -> tuple[_Header, int]:
         raise ProgramError(f"its header: {misfit(error)}") from None
 
 
-def bared(file: BinaryIO) -> bytes | None:
-    """The bare file of the program whose file this is, read no further than its images; None if it holds nothing that
-    a bare file leaves out. Raises `ProgramError` for what is no program."""
-    start = file.read(len(MAGIC) + _LENGTH.size)
-    raw = start + file.read(int.from_bytes(start[len(MAGIC) :], "big"))
-    header, _ = _opened(raw)
-    if not header.held and not header.examples:
-        return None
-    return raw + file.read(sum(image.size for image in header.images))
+def layout_and_images(path: Path) -> tuple[Layout, Mapping[str, bytes]]:
+    """What a program launches, without its other contents, which may be large. Raises `ProgramError`, `OSError`."""
+    with path.open("rb") as file:
+        start = file.read(len(MAGIC) + _LENGTH.size)
+        header, _ = _opened(start + file.read(int.from_bytes(start[len(MAGIC) :], "big")))
+        return header.layout, {one.digest: file.read(one.size) for one in header.images}
 
 
 def program_file(folder: Path, sha256: str) -> Path:
     """Where a program lies among a session's programs, by the SHA-256 of its file."""
     return folder / f"{sha256}.program"
-
-
-def bare_file(folder: Path, sha256: str) -> Path:
-    """Where its bare file lies, by the SHA-256 of the file that it was made from."""
-    return folder / f"{sha256}.bare.program"
 
 
 def write(program: Program, path: Path) -> str:
@@ -143,12 +131,6 @@ def write(program: Program, path: Path) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def read(path: Path, bare: bool = False) -> Program:
-    """The program in a file, which may be a bare one if `bare`. Raises `ProgramError` for what is none, `OSError` for
-    what cannot be read."""
-    raw = path.read_bytes()
-    header, end = _opened(raw)
-    is_bare = bool(header.held or header.examples) and len(raw) == end + sum(image.size for image in header.images)
-    if is_bare and not bare:
-        raise ProgramError("its held contents were dropped, as those of a candidate that was not kept")
-    return decoded(raw, is_bare)
+def read(path: Path) -> Program:
+    """The program in a file. Raises `ProgramError` for what is none, `OSError` for what cannot be read."""
+    return decoded(path.read_bytes())

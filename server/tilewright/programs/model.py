@@ -162,11 +162,10 @@ class ProgramError(ValueError):
     """What is no device program, or one that cannot be taken, and why."""
 
 
-def checked(program: Program, held: Mapping[int, int] | None = None) -> Program:
-    """The program, if all of its parts fit together. `held`: how many bytes it holds at which address, if its contents
-    may lack. Raises `ProgramError`, which names the first that does not."""
+def checked(program: Program) -> Program:
+    """The program, if all of its parts fit together. Raises `ProgramError`, which names the first that does not."""
     layout = program.layout
-    _check_blocks(program, {at: len(data) for at, data in program.held.items()} if held is None else held)
+    _check_blocks(program)
     ordered = [(block.at, block.end) for block in layout.blocks]
     for what, tensors in (("input", layout.inputs), ("output", layout.outputs)):
         if len({tensor.name for tensor in tensors}) != len(tensors):
@@ -194,14 +193,14 @@ def checked(program: Program, held: Mapping[int, int] | None = None) -> Program:
     return program
 
 
-def _check_blocks(program: Program, contents: Mapping[int, int]) -> None:
+def _check_blocks(program: Program) -> None:
     end = BASE
     for block in program.layout.blocks:
         if block.at % GRAIN or block.at < end or block.end > BASE + SPAN:
             raise ProgramError(f"the block at {block.at:#x} is not on a page of its own, or not in order")
         end = block.end
     held = {block.at: block.size for block in program.layout.blocks if block.role == "held"}
-    if held != contents:
+    if held != {at: len(data) for at, data in program.held.items()}:
         raise ProgramError("the held contents are not those of its held blocks")
 
 

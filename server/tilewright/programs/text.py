@@ -13,7 +13,6 @@ def shown(program: Program) -> str:
     """What it launches, in which order, on which memory."""
     layout = program.layout
     held = sum(block.size for block in layout.blocks if block.role == "held")
-    dropped = "" if program.held or not held else "; what they held was dropped"
     images = sum(map(len, program.images.values()))
     waits: dict[int, list[int]] = defaultdict(list)
     for edge in layout.edges:
@@ -24,7 +23,7 @@ def shown(program: Program) -> str:
         f"{_count(len(layout.nodes), 'node')}, {_count(len(layout.edges), 'edge')}, "
         f"{_count(len(program.images), 'image')} of {_bytes(images)} in all",
         f"{_count(len(layout.blocks), 'block')} of memory, {_bytes(sum(block.size for block in layout.blocks))} in all"
-        + (f", of it {_bytes(held)} held from before the call{dropped}" if held else ""),
+        + (f", of it {_bytes(held)} held from before the call" if held else ""),
         "",
     ]
     for number, node in enumerate(layout.nodes):

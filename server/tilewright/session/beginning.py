@@ -323,17 +323,6 @@ def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
     repository.forget(own, repository.resolve(own) or "")
 
 
-def leave_without_rows(checkout: Checkout) -> None:
-    """Go back from the branch of a session that ended without a row, where a killed process left it checked out. A
-    branch with commits of the user's stays."""
-    state = checkout.peek()
-    if state is None or state.ended is None or state.rows:
-        return
-    started = state.started
-    if checkout.repository.resolve(f"refs/heads/{started.branch}") == started.baseline:
-        go_back(checkout, started.branch, started.came_from, started.base)
-
-
 def _notes(task: Task, backend: Backend) -> list[str]:
     notes = []
     if not task.hidden_cases(backend, seed=0, count=1):

@@ -17,9 +17,9 @@ from tilewright.session.loop import Loop
 from tilewright.session.reports import IterationReport
 from tilewright.session.rows import named
 from tilewright.session.show import STEP
-from tilewright.session.state import IN_VAIN, Phase, State
+from tilewright.session.state import Phase, State
 from tilewright.session.steps import what_next
-from tilewright.text import cut, few
+from tilewright.text import cut
 
 AGAIN = f"call {STEP} again, the same way"
 GO_ON = f"call {STEP} with go_on=true"
@@ -54,7 +54,7 @@ async def run_iteration(
         if state is not None and (phase is Phase.RESOLVED or state.stops):
             closed = await loop.append_result(name, progress, root_cause, deadline - clock())
             return closed if closed.state == "done" else closed.model_copy(update={"next": AGAIN})
-        if gives_up or (state is not None and phase is Phase.FAILED and not state.stopped):
+        if gives_up or phase is Phase.FAILED:
             loop.revert()
         elif phase is Phase.MEASURED:
             loop.checkpoint()
@@ -78,24 +78,18 @@ async def run_iteration(
 
 def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | None:
     """Why the iteration stands until somebody decides, and what there is to choose. `ran`: it began in this call."""
-    started, attempt, tree = state.started, state.attempt, EditableFiles(loop.checkout.repository, state.started)
+    attempt = state.attempt
     gives_up = f"{GO_ON} to take the edit back with its row"
-    if state.stopped:
-        if not (changed := tree.protected_changes()):
-            return None
-        how = f"{tree.how_to_restore(changed)}; then {AGAIN}. Or {gives_up}"
-        return f"protected files differ from the baseline's: {few(changed)}", how
     given_up = state.phase is Phase.FAILED and _is_incumbent(loop, state)  # by a revert that was broken off
     if state.phase in (Phase.FAILED, Phase.MEASURED) and not given_up and not _is_checked(loop, state):
         assert attempt.begun is not None
-        back = f"`git restore --source={attempt.begun.commit[:12]} -- {' '.join(started.editable)}`"
+        back = f"`git restore --source={attempt.begun.commit[:12]} -- {' '.join(state.started.editable)}`"
         how = f"bring back with {back} what was judged, then {AGAIN}. Or {gives_up}: what the files hold is kept, too"
         return "the editable files changed since they were judged", how
     if state.phase is Phase.CHECKED:
-        void = state.measured is not None and state.verdict is None
-        if not void and attempt.in_vain < IN_VAIN:
+        if state.measured is None or state.verdict is not None:
             return None
-        text = state.measured.result.message if state.measured is not None else f"{IN_VAIN} runs gave no result"
+        text = state.measured.result.message
         return f"the benchmark is void: {text}", f"{AGAIN}, to measure again when nothing disturbs it. Or {gives_up}"
     if state.phase is not Phase.READY:
         return None

@@ -22,7 +22,7 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
+from tilewright.session.beginning import begin, go_back, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import left_behind
 from tilewright.session.export import carried
@@ -128,7 +128,6 @@ class Loop:
         with self.checkout.held():
             job.tell("starting the referee")
             await self._standby.drop()
-            leave_without_rows(self.checkout)
             started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty, unconfined)
             self._standby.take(started.session, runs)
             try:
@@ -167,10 +166,9 @@ class Loop:
             known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
             key = run_key(state, identity)
             running = self._running is not None and self._running.answers("run_correctness", key)
-            mended = state.stopped and not session.tree.protected_changes()
-            again = running or mended or known is None or known.candidate != identity
+            again = running or known is None or known.candidate != identity
             if again and not running:
-                if state.phase in (Phase.FAILED, Phase.MEASURED) and not mended:
+                if state.phase in (Phase.FAILED, Phase.MEASURED):
                     raise UsageError(not_now("run_correctness", what_next(self.checkout, state)))
                 refuse_repeats(state, identity)
                 if text := used_up(wrong_of(self.checkout, state), state.started.rules.wrong_results):
@@ -244,7 +242,6 @@ class Loop:
             return IterationReport(
                 summary=show.said(f"back at {state.incumbent_commit[:12]}", state.started),
                 recovery=recovery or None,
-                left_alone=session.tree.protected_changes() or None,
                 next=what_next(self.checkout, state),
             )
 
@@ -329,7 +326,7 @@ class Loop:
             state = session.state
             if branch := self.checkout.elsewhere(state):
                 raise UsageError(branch)
-            if tool == "run_benchmark" and (changed := session.tree.protected_changes()):
+            if tool in _RUNS and (changed := session.tree.protected_changes()):
                 how = session.tree.how_to_restore(changed)
                 raise UsageError(f"protected files differ from the baseline's: {few(changed)}; {how}")
             if state.phase not in phases:

@@ -1,7 +1,7 @@
-"""The device programs of a session: where their files lie, which are whole, and whether they are what was timed.
+"""The device programs of a session: where their files lie, and whether they are what was timed.
 
-A program that a kept row or the baseline was measured with stays whole, so that it can be replayed. One of a candidate
-that was reverted keeps its kernels and its layout; held contents, such as packed weights, are dropped.
+A program that a kept row or the baseline was measured with stays, so that it can be replayed. That of a candidate which
+was reverted stays unless it is large: it holds contents then, such as packed weights.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.evaluation.results import BenchmarkResult, StoredProgram
-from tilewright.programs.format import bare_file, bared, decoded, program_file
+from tilewright.programs.format import decoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import ProgramError, digest_of
 from tilewright.session.records import Entry, Measured, Row, Settled
 from tilewright.task import case_label
 from tilewright.text import few
 
-_FILE = re.compile(r"([0-9a-f]{64})(\.bare)?\.(program|part)")
+LARGE_BYTES = 64 << 20
+"""Of a program's file."""
+_FILE = re.compile(r"([0-9a-f]{64})\.(program|part)")
 
 
 def programs_folder(sandbox: Path, session: str) -> Path:
@@ -30,12 +32,17 @@ def programs_folder(sandbox: Path, session: str) -> Path:
 
 @dataclass(frozen=True)
 class Named:
-    """A program that the journal names. `iteration`: the first that was measured with it. `whole`: it is the
-    baseline's, a kept candidate's, or of a candidate that is still pending."""
+    """A program that the journal names. `iteration`: the first that was measured with it. `kept`: it is the baseline's,
+    a kept candidate's, or of a candidate that is still pending."""
 
     stored: StoredProgram
     iteration: int
-    whole: bool
+    kept: bool
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether its file is deleted."""
+        return not self.kept and self.stored.size >= LARGE_BYTES
 
 
 def named(entries: list[Entry]) -> dict[str, Named]:
@@ -44,27 +51,27 @@ def named(entries: list[Entry]) -> dict[str, Named]:
     pending: list[BenchmarkResult] = []
     number = 0
 
-    def settle(whole: bool) -> None:
+    def settle(kept: bool) -> None:
         for run in pending:
             for one in (one for case in run.cases for one in case.programs):
-                known = found.get(one.sha256, Named(one, number, whole))
+                known = found.get(one.sha256, Named(one, number, kept))
                 stored = one if known.stored.note else known.stored  # written by one run, it is there
-                found[one.sha256] = Named(stored, known.iteration, known.whole or whole)
+                found[one.sha256] = Named(stored, known.iteration, known.kept or kept)
 
     for entry in entries:
         match entry:
             case Measured():
                 pending += filter(None, [entry.first, entry.again])
             case Settled():
-                settle(whole=bool(entry.commit))
+                settle(kept=bool(entry.commit))
                 pending.clear()
             case Row():
-                settle(whole=number == 0)
+                settle(kept=number == 0)
                 pending.clear()
                 number += 1
             case _:
                 pass
-    settle(whole=True)
+    settle(kept=True)
     return found
 
 
@@ -79,38 +86,25 @@ def files_of_version(folder: Path, result: BenchmarkResult | None) -> dict[str, 
 
 
 def tidy(folder: Path, entries: list[Entry]) -> None:
-    """Drop what was held by programs that need not be whole, and the files that no record names: a server was killed
-    before it wrote one. A file that cannot be changed stays."""
+    """Delete what is large and was reverted, and the files that no record names: a server was killed before it wrote
+    one. A file that cannot be deleted stays."""
     programs = named(entries)
     with contextlib.suppress(OSError):
         for path in [*folder.iterdir()] if entries else []:
             if (name := _FILE.fullmatch(path.name)) is None:
                 continue  # another hand's
             program = programs.get(name[1])
-            with contextlib.suppress(OSError, ProgramError):
-                if program is None or name[3] == "part" or (name[2] and program_file(folder, name[1]).is_file()):
+            if program is None or program.is_dropped or name[2] == "part":
+                with contextlib.suppress(OSError):
                     path.unlink()
-                elif not program.whole and not name[2]:
-                    _drop_held(path, bare_file(folder, name[1]))
 
 
-def _drop_held(path: Path, target: Path) -> None:
-    """Put a program's bare file in the place of its file, if that holds anything."""
-    with path.open("rb") as file:
-        bare = bared(file)
-    if bare is not None:
-        draft = target.with_suffix(".part")
-        draft.write_bytes(bare)
-        draft.replace(target)
-        path.unlink()
-
-
-def problem(raw: bytes, stored: StoredProgram, bare: bool) -> str:
-    """Why bytes are not the file of a program, or its bare file; empty if they are."""
-    if not bare and digest_of(raw) != stored.sha256:
+def problem(raw: bytes, stored: StoredProgram) -> str:
+    """Why bytes are not the file of a program; empty if they are."""
+    if digest_of(raw) != stored.sha256:
         return "it was altered: its SHA-256 is not the one on record"
     try:
-        is_one = identity(decoded(raw, bare)) == stored.identity
+        is_one = identity(decoded(raw)) == stored.identity
     except ProgramError as error:
         return f"it was altered: {error}"
     return "" if is_one else "it holds another program than the one on record"
@@ -119,13 +113,11 @@ def problem(raw: bytes, stored: StoredProgram, bare: bool) -> str:
 def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str]:
     """What is wrong with the files of a session's programs, each with what to do."""
     for sha256, program in programs.items():
-        path, bare = program_file(folder, sha256), False
-        if not program.whole and not path.is_file():
-            path, bare = bare_file(folder, sha256), True
+        path = program_file(folder, sha256)
         try:
-            text = problem(path.read_bytes(), program.stored, bare)
+            text = problem(path.read_bytes(), program.stored)
         except FileNotFoundError:
-            text = "" if program.stored.note else "it is gone"
+            text = "" if program.stored.note or program.is_dropped else "it is gone"
         except OSError as error:
             text = f"it cannot be read: {error.strerror}"
         if text:

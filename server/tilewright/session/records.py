@@ -69,11 +69,6 @@ class Checked(Record):
     result: CorrectnessResult
     same: bool = Field(False, description="nothing was run: the syntax trees of its files are the incumbent's")
 
-    @property
-    def no_run(self) -> bool:
-        """Whether no kernel ran, since protected files had been changed."""
-        return self.result.status is Status.TAMPERED and not self.result.cases and not self.result.seconds
-
 
 class Measured(Record):
     """A candidate against the incumbent. One that gains is checked on many hidden cases, and measured once more. The

@@ -133,7 +133,6 @@ class IterationReport(Record):
     bound: str | None = Field(None, description="what bounds the candidate's cases")
     commit: str | None = Field(None, description="of the kept edit")
     recovery: str | None = Field(None, description="ref that keeps the reverted files")
-    left_alone: list[str] | None = Field(None, description="changed but not editable")
     next: str
 
 

@@ -47,9 +47,8 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
     assert checked is not None and begun is not None
     candidate = _content(checkout, started, begun.commit, checked.candidate, f"the candidate of iteration {iteration}")
     lines = [Line("candidate", Mark.OK, f"commit {begun.commit[:12]} holds content {checked.candidate[:16]}")]
-    if checked.no_run or checked.same:
-        why = SAME_SYNTAX if checked.same else checked.result.message.partition(";")[0]
-        return [*lines, Line("check", Mark.WARN, f"no run was made: {why}")]
+    if checked.same:
+        return [*lines, Line("check", Mark.WARN, f"no run was made: {SAME_SYNTAX}")]
     incumbent = _files(checkout, started, attempt.incumbent) if measured is not None and iteration > 0 else None
     usable_backend(started.backend)
     runs = runs_of(started, checkout.repository)
@@ -82,29 +81,15 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
 def compare_checks(
     logged: CorrectnessResult, again: CorrectnessResult, same_rules: bool = True, what: str = "check"
 ) -> list[Line]:
-    """The logged check and the one of now: the same status on the same inputs, where these are drawn by the same rules.
-    Of many sizes, one may get further than the other in the time that they have."""
+    """The logged check and the one of now: the same status on the same inputs, which follow from the secret. Of
+    many sizes, one may get further than the other in the time that they have."""
     if again.status is Status.VOID:
         return [Line(what, Mark.FAIL, f"could not be made again: {again.message}")]
-    pairs = [
-        pair
-        for hidden in (False, True)  # time may have cut off either
-        for pair in zip(*([one for one in run.cases if one.hidden is hidden] for run in (logged, again)), strict=False)
-    ]
-    known = [pair for pair in pairs if all(one.inputs_hash for one in pair)]
-    changed = [one.label for one, other in known if one.inputs_hash != other.inputs_hash]
-    inputs = Line("inputs", _mark(not changed), f"the same in {len(known)} of {len(pairs)} cases, by their hashes")
-    if not same_rules:
-        inputs = Line(
-            "inputs", Mark.WARN, "another version drew the logged ones: the same secret gives other sizes here"
-        )
-    elif changed:
-        inputs = Line("inputs", Mark.FAIL, f"{len(changed)} of {len(pairs)} cases had other inputs, as {changed[0]}")
-    elif not known:
-        inputs = Line("inputs", Mark.WARN, "their hashes were not recorded")
+    drawn = "another version drew the logged inputs: the same secret gives other sizes here"
+    lines = [] if same_rules else [Line("inputs", Mark.WARN, drawn)]
     same = logged.status is again.status and (what == "sizes" or len(logged.cases) == len(again.cases))
     shown = f"logged {logged.status} over {len(logged.cases)} cases, now {again.status} over {len(again.cases)}"
-    return [inputs, Line(what, _mark(same), shown)]
+    return [*lines, Line(what, _mark(same), shown)]
 
 
 def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, rules: Rules = DEFAULT) -> list[Line]:

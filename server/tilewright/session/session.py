@@ -39,10 +39,10 @@ from tilewright.session.records import (
 )
 from tilewright.session.rows import close_iteration, gain_of
 from tilewright.session.standby import Standby
-from tilewright.session.state import IN_VAIN, Phase, State
+from tilewright.session.state import Phase, State
 from tilewright.session.uncovered import same_syntax, with_uncovered
 from tilewright.session.wrong import wrong_results
-from tilewright.text import cut, few
+from tilewright.text import cut
 
 
 class Session:
@@ -158,7 +158,6 @@ class Session:
     async def check(self, files: Files, tell: Tell) -> None:
         """Check a candidate, and keep it reachable in git."""
         state, repository = self.state, self._repository
-        self._need_results()
         identity = content_id(files)
         commit = repository.commit(files, state.incumbent_commit, self._message(f"tilewright: candidate {identity}"))
         place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity[:16]}"
@@ -166,14 +165,7 @@ class Session:
         known = wrong_results(repository, state.started.entry, state.started.backend).known
         secret = self._drawn("check", identity, commit, known)
         incumbent = self.tree.at(state.incumbent_commit)
-        same = False
-        if changed := self.tree.protected_changes():
-            result = CorrectnessResult(
-                status=Status.TAMPERED,
-                message=f"protected files differ from the baseline: {few(changed)}; an experiment may change "
-                f"{', '.join(state.started.editable)} alone. {self.tree.how_to_restore(changed)}",
-            )
-        elif same := bool(state.rows) and same_syntax(incumbent, files):
+        if same := bool(state.rows) and same_syntax(incumbent, files):
             result = CorrectnessResult(status=Status.PASSED)
         else:
             runs, versions = await self._standby.ready(state.started), self._versions()
@@ -189,7 +181,6 @@ class Session:
         gain again on other inputs; then the figures of that second run count, by which it was not chosen."""
         state = self.state
         attempt, identity = state.attempt, content_id(files)
-        self._need_results()
         checked = state.checked
         if checked is None or not checked.result.passed or checked.candidate != identity:
             raise UsageError("these files did not pass the last check; call run_correctness on them first")
@@ -236,17 +227,6 @@ class Session:
         """End the session if a check shows that its baseline is wrong: nothing can be judged then."""
         if result.baseline_wrong:
             self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
-
-    def _need_results(self) -> None:
-        """Raises `UsageError` after too many runs of the iteration that ended without a result."""
-        state, attempt = self.state, self.state.attempt
-        if not state.rows or attempt.in_vain + (attempt.running is not None) < IN_VAIN:
-            return
-        then = "call revert, then append_result" if state.checked is not None else "`tilewright session end` ends it"
-        raise UsageError(
-            f"{IN_VAIN} runs of this iteration ended without a result; {then}. If other processes use the GPU, end "
-            "them first"
-        )
 
     def _versions(self) -> list[Files]:
         """The baseline, and then what was kept, the latest first: what a candidate fails on is run on these."""

@@ -12,9 +12,6 @@ from tilewright.policy import Reason, Verdict, VerdictKind, gains, settled, verd
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, Settled, Started
 from tilewright.task import case_label
 
-IN_VAIN = 5
-"""Runs of an iteration without a result, after which no more are made: a candidate that makes them void on purpose is
-not to try until it passes by luck."""
 SAME_SYNTAX = "the same syntax trees as the incumbent: nothing was run"
 
 
@@ -158,7 +155,7 @@ class State:
 
     def _row(self, row: Row) -> None:
         attempt = self.attempt
-        if row.verdict.reason is not Reason.WITHDRAWN and not (attempt.checked and attempt.checked.no_run):
+        if row.verdict.reason is not Reason.WITHDRAWN:
             self.tried[row.candidate] = row.verdict
         sizes = attempt.measured.sizes if attempt.measured is not None else None
         checks = [attempt.checked.result if attempt.checked is not None else None, sizes]
@@ -282,11 +279,6 @@ class State:
     def spent(self) -> int:
         """How many iterations are over since the session began, or was last taken up."""
         return max(self.iteration - max(self.resumed_at, 1), 0)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the candidate under way was not run, since protected files had been changed."""
-        return self.phase is Phase.FAILED and self.checked is not None and self.checked.no_run
 
     def table(self) -> list[TableRow]:
         """The rows as the table shows them."""

@@ -21,11 +21,8 @@ def what_next(checkout: Checkout, state: State) -> str:
     if there := checkout.elsewhere(state):
         return there
     tree = EditableFiles(checkout.repository, state.started)
-    if (state.phase is Phase.READY or state.stopped) and (changed := tree.protected_changes()):
-        then = ", then call run_correctness again" if state.stopped else ""
-        return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
-    if state.stopped:
-        return "call run_correctness again: the protected files are as they were"
+    if state.phase is Phase.READY and (changed := tree.protected_changes()):
+        return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}"
     if state.phase is Phase.READY and (text := used_up(wrong_of(checkout, state), state.started.rules.wrong_results)):
         return text
     present = tree.present()

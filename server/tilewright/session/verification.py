@@ -11,7 +11,7 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.evaluation.snapshot import content_id
-from tilewright.ledger import JournalAltered, render_table
+from tilewright.ledger import JournalAltered
 from tilewright.policy import VerdictKind
 from tilewright.repository import Repository
 from tilewright.session import whole
@@ -69,7 +69,6 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         ("refs", "the branch holds what was kept last, and a ref each candidate", _refs(checkout, state)),
         ("secrets", "every revealed secret is the one committed to before its run", _secrets(journal.entries)),
         ("verdicts", "the recorded results give the recorded rows", _verdicts(journal.entries)),
-        ("table", "perf_results.md is the journal's rows", _table(folder, state)),
         ("protected", "protected files are the baseline's", _protected(checkout, state)),
     ):
         failures = [Line(what, Mark.FAIL, text) for text in found]
@@ -91,9 +90,9 @@ def _programs(checkout: Checkout, entries: list[Entry], state: State) -> list[Li
     if text := not_written(folder, programs):
         lines.append(Line("programs", Mark.WARN, text))
     if programs and not lines:
-        whole = sum(program.whole for program in programs.values())
-        good = f"{len(programs)} device programs are those that were timed; {whole} of them can be replayed"
-        lines.append(Line("programs", Mark.OK, good))
+        dropped = sum(program.is_dropped for program in programs.values())
+        more = f"; {dropped} of reverted candidates are deleted, since they are large" if dropped else ""
+        lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed{more}"))
     return lines
 
 
@@ -213,13 +212,6 @@ def _verdicts(entries: list[Entry]) -> Iterator[str]:
 def _keeps(state: State) -> bool:
     verdict = state.verdict if state.rows and state.measured is not None else None
     return verdict is not None and verdict.kind is VerdictKind.KEEP
-
-
-def _table(folder: Path, state: State) -> Iterator[str]:
-    """The session's own: whoever changes it deceives who reads it, and nothing else."""
-    path = folder / "perf_results.md"
-    if path.is_file() and path.read_text(encoding="utf-8", errors="replace") != render_table(state.table()):
-        yield f"sandbox/{folder.name}/perf_results.md is not what the journal gives; the next row renders it anew"
 
 
 def _protected(checkout: Checkout, state: State) -> Iterator[str]:

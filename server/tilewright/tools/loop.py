@@ -151,8 +151,6 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
     yield from filter(None, [report.message, report.bound and f"bound: {report.bound}"])
     if report.recovery:
         yield f"the reverted files are kept as {report.recovery}"
-    if report.left_alone:
-        yield f"changed, and left alone, since it is not editable: {', '.join(report.left_alone)}"
     yield f"next: {report.next}"
     if report.row:
         yield "the report: sandbox/report.html"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests.commandline import tilewright
 from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tilewright.gpu.telemetry import find_gpu
-from tilewright.programs.format import bared, write
+from tilewright.programs.format import write
 from tilewright.programs.identity import identity
 from tilewright.programs.text import shown
 
@@ -46,16 +45,6 @@ def test_a_file_that_is_no_program_is_named(tmp_path: Path, files: tuple[str, st
     assert done.returncode == 2
     assert "it is longer or shorter than its header says" in " ".join(done.stderr.split())
     assert tilewright("program", "show", str(tmp_path / "none")).returncode == 2
-
-
-def test_a_bare_file_is_shown_and_compared_but_not_replayed(tmp_path: Path, files: tuple[str, str]) -> None:
-    bare = tmp_path / "one.bare.program"
-    bare.write_bytes(bared(io.BytesIO(Path(files[0]).read_bytes())) or b"")
-    assert "what they held was dropped" in tilewright("program", "show", str(bare)).stdout
-    assert tilewright("program", "diff", files[0], str(bare)).returncode == 0
-    done = tilewright("program", "replay", str(bare))
-    assert done.returncode == 2
-    assert "its held contents were dropped" in " ".join(done.stderr.split())
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU")

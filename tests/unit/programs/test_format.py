@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import struct
@@ -16,11 +15,9 @@ from hypothesis import strategies as st
 
 from tests.unit.programs.made import OUT, W, X, clear, copied, cubin, fill, program
 from tilewright.gpu.addresses import BASE, GRAIN, SPAN, ZONE, ZONES, Addresses, OutOfAddresses, rounded
-from tilewright.programs.format import MAGIC, bared, decoded, encoded, read, write
-from tilewright.programs.identity import identity
+from tilewright.programs.format import MAGIC, decoded, encoded, layout_and_images, read, write
 from tilewright.programs.images import architecture, kernels, missing_kernels
 from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
-from tilewright.programs.text import shown
 
 WHOLE = encoded(program([fill(OUT, 1), clear(), copied(), fill(X, 2, cluster=(1, 1, 1), priority=-2)]))
 START = len(MAGIC) + 4
@@ -46,40 +43,15 @@ def test_a_program_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert decoded(with_header(encoded(made), header(encoded(made)))) == made
 
 
-def test_a_bare_file_is_the_program_without_what_it_held(tmp_path: Path) -> None:
+def test_layout_and_images_are_read_without_what_is_held(tmp_path: Path) -> None:
     made = program([fill(OUT, 1), clear(), copied()], held=b"\x07" * 4096)
-    bare = bared(io.BytesIO(encoded(made)))
-    assert bare is not None
-    assert b"\x07" * 64 not in bare
-    assert encoded(made).startswith(bare)
-    found = decoded(bare, bare=True)
-    assert (found.layout, found.images, found.held, found.examples) == (made.layout, made.images, {}, {})
-    assert identity(found) == identity(made)
-    assert shown(found) == shown(made).replace(
-        "from before the call", "from before the call; what they held was dropped"
-    )
-    for broken in (bare[:-1], bare + b"0", bare.replace(b'"size":4096', b'"size":4095', 1)):
+    raw = encoded(made)
+    (tmp_path / "p").write_bytes(raw[: -len(made.held[W])])
+    assert layout_and_images(tmp_path / "p") == (made.layout, made.images)
+    for broken in (b"", MAGIC, MAGIC + b"\xff" * 4, WHOLE[:100]):
+        (tmp_path / "p").write_bytes(broken)
         with pytest.raises(ProgramError):
-            decoded(broken, bare=True)
-    with pytest.raises(ProgramError, match="held contents are not those"):
-        encoded(found)
-    with pytest.raises(ProgramError, match="longer or shorter"):
-        decoded(bare)
-    with pytest.raises(ProgramError, match="longer"):
-        decoded(encoded(made), bare=True)
-    (tmp_path / "p").write_bytes(bare)
-    assert read(tmp_path / "p", bare=True) == found
-    with pytest.raises(ProgramError, match="its held contents were dropped"):
-        read(tmp_path / "p")
-
-
-def test_a_program_that_holds_nothing_needs_no_bare_file() -> None:
-    made = program([fill(OUT, 1)])
-    layout = made.layout.model_copy(update={"blocks": tuple(one for one in made.layout.blocks if one.role != "held")})
-    assert bared(io.BytesIO(encoded(Program(layout, made.images)))) is None
-    for raw in (b"", MAGIC, MAGIC + b"\xff" * 4, WHOLE[:100]):
-        with pytest.raises(ProgramError):
-            bared(io.BytesIO(raw))
+            layout_and_images(tmp_path / "p")
 
 
 @settings(max_examples=400)

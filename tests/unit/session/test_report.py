@@ -13,7 +13,7 @@ from tests.unit.programs import made
 from tests.unit.session import journals
 from tilewright.evaluation.results import CorrectnessResult, Level, Status, StoredProgram
 from tilewright.policy import Reason
-from tilewright.programs.format import bared, program_file, write
+from tilewright.programs.format import program_file, write
 from tilewright.programs.identity import identity
 from tilewright.repository import Repository
 from tilewright.session import report
@@ -289,16 +289,10 @@ def test_a_journal_whose_records_do_not_belong_together_costs_no_report(tmp_path
     assert "Not shown: scale-0: no session (IndexError: " in Page((tmp_path / "report.html").read_text()).text
 
 
-@pytest.mark.parametrize("bare", [False, True])
-def test_a_stored_program_says_what_its_kernels_occupy(tmp_path: Path, bare: bool) -> None:
+def test_a_stored_program_says_what_its_kernels_occupy(tmp_path: Path) -> None:
     program = made.program([made.fill(made.OUT)])
     sha256 = write(program, tmp_path / "draft")
-    path = program_file(tmp_path, sha256)
-    if bare:
-        with (tmp_path / "draft").open("rb") as file:
-            path.with_suffix(".bare.program").write_bytes(bared(file) or b"")
-    else:
-        (tmp_path / "draft").rename(path)
+    (tmp_path / "draft").rename(program_file(tmp_path, sha256))
     stored = StoredProgram(identity=identity(program), sha256=sha256, size=1)
     (use,) = kernels_of(journals.timing(1.0, programs=[stored]), tmp_path)
     assert (use.name, use.stack_bytes, use.max_warps_per_sm) == ("fill", 0, 64)

@@ -32,7 +32,7 @@ REASONS = {
     Reason.INCORRECT: "Its results are wrong",
     Reason.CRASHED: "It gave no result",
     Reason.TIMEOUT: "It did not end",
-    Reason.TAMPERED: "It changed what no edit may change",
+    Reason.TAMPERED: "It did less work than the task requires",
     Reason.WITHDRAWN: "The agent took it back before a verdict",
 }
 """The beginning of the sentence that says why an iteration ended so."""
