@@ -104,7 +104,7 @@ def _tile_load(op: Any) -> Step:
         if machine.by_element or view.form is None or unmasked:
             return _load_tile(machine, op, values)
         places = [values[position] for position in index]
-        windows = memory.window(view, places) or Tile(view, places).windows()
+        windows = Tile(view, places).windows()
         if windows is None:
             return _load_tile(machine, op, values)
         machine.counts.loads += machine.group.size
@@ -137,7 +137,7 @@ def _tile_store(op: Any) -> Step:
         if machine.by_element or view.form is None or unmasked:
             return _store_tile(machine, op, values)
         places, value = [values[position] for position in index], values[tile]
-        windows = memory.window(view, places, apart=True) or Tile(view, places).windows(apart=True)
+        windows = Tile(view, places).windows(apart=True)
         if windows is None or value.shape[0] > windows.blocks:
             return _store_tile(machine, op, values)
         moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8

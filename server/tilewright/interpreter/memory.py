@@ -113,27 +113,6 @@ class Tile:
         return Windows(found, tuple(parts), blocks, sizes)
 
 
-def window(view: View, index: list[torch.Tensor], apart: bool = False) -> Windows | None:
-    """`Tile.windows` where all blocks take the same tile: without a tensor for each figure."""
-    form, layout = view.form, view.alike
-    if form is None or layout is None or any(position.shape[0] > 1 for position in index):
-        return None
-    first, parts, sizes, last = layout.offset, [], [], 0
-    for axis, (size, extent, stride) in enumerate(zip(form.sizes, layout.shape, layout.strides, strict=True)):
-        start = int(index[form.inverse[axis]]) * form.steps[axis]
-        low, high = min(max(-start, 0), size), min(max(extent - start, 0), size)
-        if high <= low:
-            return None
-        first += (start + low) * stride
-        last += (high - low - 1) * stride
-        parts.append(slice(low, high))
-        sizes.append(high - low)
-    if first < 0 or first + last >= view.base.buffer.numel() or (apart and not _apart(sizes, [*layout.strides])):
-        return None
-    memory = view.base.buffer.as_strided((1, *sizes), (0, *layout.strides), first)
-    return Windows(memory, tuple(parts), 1, tuple(sizes))
-
-
 @dataclass(frozen=True)
 class Windows:
     """The parts of some blocks' tiles that lie inside the array: `memory`, (..., *sizes), are `parts` of the tiles."""

@@ -28,14 +28,6 @@ class Pointer:
     high: int
 
 
-class Layout(NamedTuple):
-    """Where an array lies in its buffer, in elements."""
-
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
 class Form(NamedTuple):
     """The tiles of a partition or strided view. `order` gives the array's axis of each axis of the tile, `inverse` the
     tile's of each of the array's; sizes and steps from tile to tile are in the order of the array's axes."""
@@ -70,14 +62,6 @@ class View:
     @property
     def dtype(self) -> DType:
         return self.base.dtype
-
-    @cached_property
-    def alike(self) -> Layout | None:
-        """The layout that all blocks have, if it is one."""
-        if any(part.numel() > 1 for part in (self.base.offset, *self.shape, *self.strides)):
-            return None
-        shape, strides = (tuple(int(part) for part in parts) for parts in (self.shape, self.strides))
-        return Layout(int(self.base.offset), shape, strides)
 
 
 @dataclass(frozen=True)
