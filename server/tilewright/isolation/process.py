@@ -12,12 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Protocol
+from typing import TYPE_CHECKING
 
 from tilewright.isolation.limits import overuse
 from tilewright.isolation.supervisor import kill_group
 from tilewright.isolation.traces import trimmed
 from tilewright.wire.channel import Channel
+
+if TYPE_CHECKING:
+    from tilewright.isolation.fork_server import Forked
 
 KEPT_VARIABLES = (
     "PATH",
@@ -61,21 +64,10 @@ def worker_environment(scratch: Path, caches: Mapping[str, str]) -> dict[str, st
     }
 
 
-class Started(Protocol):
-    """A process that was started: `subprocess.Popen` is one."""
-
-    pid: int
-
-    @property
-    def stdout(self) -> IO[bytes] | None: ...
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-
-
 def spawned(module: str, arguments: list[str], environment: Mapping[str, str], folder: Path) -> ChildProcess:
     """A new interpreter that runs `python -I -m module arguments... FD`, with FD its end of the channel."""
 
-    def start(theirs: socket.socket) -> Started:
+    def start(theirs: socket.socket) -> subprocess.Popen[bytes]:
         flags = ["-I", "-B", "-u", "-X", "faulthandler"]
         return subprocess.Popen(
             [sys.executable, *flags, "-m", module, *arguments, str(theirs.fileno())],
@@ -94,7 +86,7 @@ def spawned(module: str, arguments: list[str], environment: Mapping[str, str], f
 class ChildProcess:
     """A child in its own session with a channel to it; its output is drained, and the last of it kept."""
 
-    def __init__(self, start: Callable[[socket.socket], Started], folder: Path) -> None:
+    def __init__(self, start: Callable[[socket.socket], subprocess.Popen[bytes] | Forked], folder: Path) -> None:
         """`start` is given the child's end of the channel; the child may write to `folder`."""
         ours, theirs = socket.socketpair()
         with theirs:

@@ -42,10 +42,6 @@ def anchor(message: str) -> str:
     return next((line.partition(": ")[2].strip() for line in lines if line.startswith(f"{ANCHOR}: ")), "")
 
 
-class CheckoutBusy(UsageError):
-    """Another process holds the checkout."""
-
-
 class EditableFiles:
     """The files that a session's experiments may change, in the working tree and in commits."""
 
@@ -105,12 +101,12 @@ class Checkout:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the checkout for one call, or for the run that it waits for. Raises `CheckoutBusy` naming the process
+        """Hold the checkout for one call, or for the run that it waits for. Raises `UsageError` naming the process
         that has it."""
         try:
             self._lock.acquire(timeout=0.1, poll_interval=0.01)  # `held_elsewhere` has it for less than that
         except Timeout:
-            raise CheckoutBusy(
+            raise UsageError(
                 f"this checkout is in use by {self._named_holder()}; wait for it or end that process, or work in "
                 "another worktree (`git worktree add ../other`)"
             ) from None
