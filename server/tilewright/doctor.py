@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
 from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_tool, known_archs, mixed
 from tilewright.errors import UsageError
@@ -55,7 +54,6 @@ class Machine:
     nvdisasm: str | None
     torch_cuda: str | None
     gpu: Gpu | None
-    pci_gpu: bool
     broken: dict[str, str] = field(default_factory=dict)
     """Why an installed package cannot be imported, or a tool not run, by its name; of `processes`, why none starts."""
 
@@ -66,7 +64,7 @@ def this_machine() -> Machine:
     packages = {name: version for name, version in versions.items() if version is not None}
     return Machine(
         platform.system(), sys.version_info[:2], _git_version(), packages, find_tool("tileiras"), known_archs(),
-        find_tool("nvdisasm"), torch_cuda(), find_gpu(), _gpu_on_the_bus(), _broken(packages),
+        find_tool("nvdisasm"), torch_cuda(), find_gpu(), _broken(packages),
     )  # fmt: skip
 
 
@@ -173,7 +171,7 @@ def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
         ("torch", f"{packages.get('torch')}, {build}", [
             *_of_package(machine, "torch"),
             _Trouble(
-                machine.torch_cuda is None and (gpu is not None or machine.pci_gpu),
+                machine.torch_cuda is None and gpu is not None,
                 "it is built without CUDA, beside a GPU: only the cpu backend works",
                 "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
                 State.LIMITED,
@@ -199,13 +197,10 @@ def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
         ]),
         ("GPU", f"{gpu.name}, {gpu.arch}" if gpu else "", [
             _Trouble(
-                gpu is None and machine.pci_gpu,
-                "an NVIDIA GPU is on the bus, but no driver shows it: only the cpu backend works",
-                "install the driver: `apt-get install nvidia-driver-580-open`, or run the container with --gpus all",
+                gpu is None, "no driver shows one: the cpu backend interprets kernels and models latency",
+                "if there is one, install its driver: `apt-get install nvidia-driver-580-open`, or run the container "
+                "with --gpus all",
                 State.LIMITED,
-            ),
-            _Trouble(
-                gpu is None, "none here: the cpu backend interprets kernels and models latency", state=State.LIMITED
             ),
         ]),
         ("driver", gpu.driver if gpu else "", [
@@ -239,15 +234,3 @@ def _git_version() -> str | None:
     if shutil.which("git") is None:
         return None
     return subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout.strip() or None
-
-
-def _gpu_on_the_bus() -> bool:
-    """Whether an NVIDIA display controller is among the PCI devices."""
-    for device in Path("/sys/bus/pci/devices").glob("*"):
-        try:
-            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
-        except OSError:
-            continue
-        if vendor == "0x10de" and kind.startswith("0x03"):
-            return True
-    return False

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commandline import tilewright
-from tilewright.profile.sanitizer import find_sanitizer
+from tilewright.profile.tool import find_tool
 from tilewright.programs.format import write
 from tilewright.referee.clock import COPIED_MIB, copy_program
 from tilewright.referee.replayer import Replayer
@@ -29,7 +29,7 @@ def test_doctor_says_what_the_clock_resolves() -> None:
 
 
 def test_a_program_without_errors_is_sanitized(tmp_path: Path) -> None:
-    if find_sanitizer() is None:
+    if find_tool("compute-sanitizer") is None:
         pytest.skip("compute-sanitizer is not installed")
     with Replayer() as replayer:
         write(copy_program(replayer.start().arch, 1 << 20), tmp_path / "copy.program")

@@ -15,9 +15,10 @@ from tests.conftest import SCALE_KERNEL, commit_all
 from tests.gpu.replaying.test_capture import program_of
 from tilewright.bundled import examples
 from tilewright.profile.code import read_code
-from tilewright.profile.counters import PERMISSION, find_ncu, read_counters
+from tilewright.profile.counters import PERMISSION, read_counters
 from tilewright.profile.kernels import evidence
 from tilewright.profile.recording import record_kernels
+from tilewright.profile.tool import find_tool
 from tilewright.programs.draws import examples_of
 from tilewright.programs.format import write
 from tilewright.programs.model import Kernel
@@ -53,7 +54,7 @@ def test_the_kernels_of_a_program_are_recorded(name: str, tmp_path: Path) -> Non
 
 
 def test_counters_of_programs_are_read(tmp_path: Path) -> None:
-    if find_ncu() is None:
+    if find_tool("ncu") is None:
         pytest.skip("ncu is not installed here")
     programs = [program_of(name) for name in ("rmsnorm", "backward")]
     paths = [tmp_path / "rmsnorm.program", tmp_path / "backward.program"]

@@ -135,14 +135,14 @@ def test_launches_are_told_apart_by_case(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_metric_that_ncu_does_not_know_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "==ERROR== Failed to find metric x\n")))
+    monkeypatch.setattr(counters, "find_tool", lambda _: str(fake(tmp_path, "==ERROR== Failed to find metric x\n")))
     assert read(PROGRAM) == Counters(why_not="Failed to find metric x")
 
 
 def test_without_ncu_or_a_program_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "")))
+    monkeypatch.setattr(counters, "find_tool", lambda _: str(fake(tmp_path, "")))
     assert read("it waits", "it waits").why_not == "it waits"
-    monkeypatch.setattr(counters, "find_ncu", lambda: None)
+    monkeypatch.setattr(counters, "find_tool", lambda _: None)
     assert "neither on PATH" in read(PROGRAM).why_not
 
 
@@ -150,7 +150,7 @@ def test_an_ncu_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "ncu"
     path.write_text("#!/bin/sh\nsleep 60\n")
     path.chmod(0o755)
-    monkeypatch.setattr(counters, "find_ncu", lambda: str(path))
+    monkeypatch.setattr(counters, "find_tool", lambda _: str(path))
     assert "stopped after 1 s" in read(PROGRAM, limit_s=1.0).why_not
 
 

@@ -23,9 +23,9 @@ PACKAGES = {
 WORKSTATION = Machine(
     system="Linux", python=(3, 12), git="git version 2.43.0", packages=PACKAGES, tileiras="/x/tileiras",
     archs=frozenset({"sm_80", "sm_90"}),
-    nvdisasm="/x/nvdisasm", torch_cuda="13.0", gpu=GPU, pci_gpu=True,
+    nvdisasm="/x/nvdisasm", torch_cuda="13.0", gpu=GPU,
 )  # fmt: skip
-LAPTOP = replace(WORKSTATION, packages=PACKAGES | {"torch": "2.13.0+cpu"}, torch_cuda=None, gpu=None, pci_gpu=False)
+LAPTOP = replace(WORKSTATION, packages=PACKAGES | {"torch": "2.13.0+cpu"}, torch_cuda=None, gpu=None)
 
 
 def found(machine: Machine, name: str) -> Finding:
@@ -50,7 +50,7 @@ def test_a_laptop_is_limited_but_usable() -> None:
         (replace(WORKSTATION, system="Darwin"), "system", State.MISSING, "Darwin is not supported", "Linux"),
         (replace(WORKSTATION, system="Windows"), "system", State.MISSING, "Windows is not supported", "WSL 2"),
         (replace(WORKSTATION, torch_cuda=None), "torch", State.LIMITED, "without CUDA, beside a GPU", "pip install"),
-        (replace(WORKSTATION, gpu=None), "GPU", State.LIMITED, "no driver shows it", "nvidia-driver"),
+        (replace(WORKSTATION, gpu=None), "GPU", State.LIMITED, "no driver shows one", "nvidia-driver"),
         (replace(WORKSTATION, broken={"processes": "OSError: [Errno 38] Function not implemented"}), "processes", State.MISSING, "Errno 38", "container"),  # noqa: E501
         (replace(WORKSTATION, python=(3, 10)), "python", State.MISSING, "3.10", "3.11"),
         (replace(WORKSTATION, python=(3, 14)), "python", State.LIMITED, "3.14", "3.12"),
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named_with_its_remedy(
 
 
 def test_every_problem_has_a_remedy() -> None:
-    empty = Machine("Plan9", (3, 9), None, {}, None, frozenset(), None, None, None, True)
+    empty = Machine("Plan9", (3, 9), None, {}, None, frozenset(), None, None, None)
     for finding in examine(empty):
         assert finding.state is State.OK or finding.remedy or finding.name == "driver", finding
 

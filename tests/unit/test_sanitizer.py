@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UsageError
-from tilewright.profile import sanitizer
 from tilewright.profile.sanitizer import TOOLS, sanitized
+from tilewright.profile.tool import find_tool
 
 SCRIPT = """#!/bin/sh
 echo "$@" >> {log}
@@ -24,7 +24,6 @@ esac
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sanitizer, "PLACES", ())
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path / "log"
 
@@ -52,7 +51,7 @@ def test_a_tool_without_an_answer_is_no_all_clear(log: Path, tmp_path: Path) -> 
 
 
 def test_that_it_is_not_installed_is_said_with_what_to_do(log: Path, tmp_path: Path) -> None:
-    if sanitizer.find_sanitizer():
+    if find_tool("compute-sanitizer"):
         pytest.skip("it is installed among the system's commands")
     with pytest.raises(UsageError, match=r"compute-sanitizer is not installed: .*cuda-sanitizer"):
         [*sanitized(tmp_path / "a.program")]

@@ -114,17 +114,6 @@ _REFUSED_IF = (
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-_BARRIERS = (
-    # what it prevents, from which Landlock ABI on, whether seccomp does it alone
-    ("access to files and memory of others", 1, False),
-    ("truncation of files", 3, True),
-    ("TCP", 4, True),
-    ("abstract sockets", 6, True),
-    ("signals to other processes", 6, False),
-    ("other sockets, IPC and the kernel's own interfaces", None, True),
-)
-
-
 class Isolation(Record):
     """What the kernel enforces on a worker."""
 
@@ -145,11 +134,6 @@ class Isolation(Record):
     def unprotected(self) -> str:
         """In two words, that a worker is not confined, or not in all; empty where it is."""
         return "" if self.confined and not self.missing else "partly confined" if self.confined else "unconfined"
-
-
-def unenforced(landlock: int, seccomp: bool) -> list[str]:
-    """What nothing prevents, with Landlock of this ABI (0 for none), and with seccomp or without."""
-    return [what for what, since, alone in _BARRIERS if not (since and landlock >= since) and not (alone and seccomp)]
 
 
 def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | None = None) -> Isolation:
@@ -175,8 +159,8 @@ def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | N
             seccomp = True
         except OSError as error:
             missing.append(f"seccomp: {error.strerror}")
-    if left := unenforced(landlock, seccomp):
-        missing.append(f"not prevented: {', '.join(left)}")
+    if 0 < landlock < 6:
+        missing.append("not prevented: signals to other processes")
     return Isolation(landlock=landlock, seccomp=seccomp, missing="; ".join(missing))
 
 

@@ -7,9 +7,7 @@ may not read counters, one line says why, and the diagnosis goes without.
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -19,11 +17,10 @@ from typing import Any
 
 from pydantic import Field
 
-from tilewright.profile.tool import run_tool
+from tilewright.profile.tool import find_tool, run_tool
 from tilewright.text import cut
 from tilewright.wire.record import Record
 
-PLACES = ("/usr/local/cuda/bin/ncu",)
 PERMISSION = (
     "this user may not read the GPU's counters (ERR_NVGPUCTRPERM): root sets NVreg_RestrictProfilingToAdminUsers=0 for "
     "the nvidia kernel module and loads it again, or gives the container CAP_SYS_ADMIN"
@@ -101,11 +98,6 @@ class Counters(Record):
     summary: str = Field("", description="the ncu that was run, and for how long")
 
 
-def find_ncu() -> str | None:
-    """Where ncu is: on PATH, else where CUDA puts it."""
-    return shutil.which("ncu") or next((place for place in PLACES if os.access(place, os.X_OK)), None)
-
-
 def parse(text: str) -> list[KernelCounters]:
     """The launches in the text of `ncu --csv --page raw`: a line of names, a line of units, a line for each launch."""
     lines = [line for line in text.splitlines() if line and not line.startswith("==")]
@@ -167,9 +159,9 @@ def reason(written: str, printed: str, code: int | None) -> str:
 async def read_counters(programs: Sequence[Path | str], limit_s: float = LIMIT_S) -> Counters:
     """Counters of one call of each program, in their order; a text says why there is no program."""
     files = [path for path in programs if isinstance(path, Path)]
-    ncu = find_ncu()
+    ncu = find_tool("ncu")
     if ncu is None:
-        return Counters(why_not=f"ncu is neither on PATH nor at {PLACES[0]}")
+        return Counters(why_not="ncu is neither on PATH nor in /usr/local/cuda/bin")
     if not files:
         return Counters(why_not=cut("; ".join(dict.fromkeys(map(str, programs))), 400))
     began = time.monotonic()

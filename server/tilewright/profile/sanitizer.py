@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,27 +11,21 @@ from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.isolation.process import kept_environment
+from tilewright.profile.tool import find_tool
 from tilewright.text import cut, printable
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 """Not initcheck: the replayer poisons all memory, so that nothing is uninitialized."""
-PLACES = ("/usr/local/cuda/bin/compute-sanitizer",)
 LIMIT_S = 600.0
 SHOWN = 10
 _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)")
 _OWN = ("========= COMPUTE-SANITIZER", "isolation:", "counts")
 
 
-def find_sanitizer() -> str | None:
-    """Where compute-sanitizer is: on PATH, else where CUDA puts it."""
-    found = shutil.which("compute-sanitizer")
-    return found or next((place for place in PLACES if os.access(place, os.X_OK)), None)
-
-
 def sanitized(file: Path) -> Iterator[tuple[str, int, str]]:
     """Each tool of compute-sanitizer, how many errors it found in two calls of a program, and what it says of them.
     Raises `UsageError` where it is not there, or gives no answer."""
-    sanitizer = find_sanitizer()
+    sanitizer = find_tool("compute-sanitizer")
     if sanitizer is None:
         raise UsageError(
             "compute-sanitizer is not installed: it is part of the CUDA toolkit (`apt-get install cuda-sanitizer-13-0` "

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.isolation.process import kept_environment
+
+
+def find_tool(name: str) -> str | None:
+    """Where a tool of CUDA's is: on PATH, else where CUDA puts it."""
+    return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
 async def run_tool(arguments: Sequence[str], folder: Path, limit_s: float) -> tuple[int | None, str]:
