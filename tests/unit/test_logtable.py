@@ -63,14 +63,13 @@ def printed(what: object, width: int, colour: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_log_fits_its_terminal(width: int) -> None:
-    lines = printed(log_table(SESSION, width), width)
+    lines = printed(log_table(SESSION), width)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     assert "1 kept 1.000000 3.58×" in text
     assert "Significantly faster: +258%" in text
     assert "\u202e" not in text
     assert text.count("word") < WHY_LIMIT / 4
-    assert ("why" in lines[0].split()) is (width == 140)
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])
@@ -78,14 +77,14 @@ def test_no_session_has_its_name_cut(width: int) -> None:
     names = [f"fused_scaled_softmax-2026-11-27-{end}" for end in ("a1b2c3", "a1b2c4")]
     state = "ended: 2 measured iterations in a row without gain"
     sessions = [ListedSession(name, "", "2026-11-27 03:11", 12, 3, "~1.055×", state, False) for name in names]
-    text = "\n".join(printed(sessions_table(sessions, width), width))
+    text = "\n".join(printed(sessions_table(sessions), width))
     assert [word for word in text.split() if word.startswith("fused")] == names
     assert "".join(text.split()).count("gain") == 2
 
 
 def test_colours_are_left_out_where_they_are_not_wanted() -> None:
-    assert "\x1b[" in "".join(printed(log_table(SESSION, 80), 80, colour=True))
-    assert "\x1b[" not in "".join(printed(log_table(SESSION, 80), 80))
+    assert "\x1b[" in "".join(printed(log_table(SESSION), 80, colour=True))
+    assert "\x1b[" not in "".join(printed(log_table(SESSION), 80))
 
 
 def test_one_keep_is_no_product() -> None:

@@ -19,6 +19,7 @@ from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.frontends.protocol import Choice
 from tilewright.task import Backend, Case, case_label
+from tilewright.text import few
 
 Tell = Callable[[str], None]
 """Reports progress."""
@@ -118,7 +119,7 @@ class Runs:
             until = next((number for number in range(self._count) if number not in self._checks), self._count)
             checks = [self._checks[number] for number in range(until)]
             left = dict.fromkeys(check.label for check in checks if check.message == UNCOMPARED)
-            notes = [f"on {'; '.join([*left][:3])}{', …' if len(left) > 3 else ''} {UNCOMPARED}"] if left else []
+            notes = [f"on {few([*left], 3)} {UNCOMPARED}"] if left else []
             return CorrectnessResult(status=Status.PASSED, cases=checks, notes=notes)
         checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
         last = checks[-1]

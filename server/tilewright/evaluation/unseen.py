@@ -12,7 +12,7 @@ from tilewright.evaluation.results import CaseCheck
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.frontends.protocol import tuner_key
 from tilewright.task import Backend, Case, Frontend, TaskError, Values, case_label
-from tilewright.text import cut, printable
+from tilewright.text import cut, few, printable
 
 WRAPS_BYTES = 2**31
 """Compulsory bytes from which a tensor may have more elements than a 32-bit index can count."""
@@ -54,17 +54,17 @@ class Tuners:
     @property
     def text(self) -> str:
         """Which configs were taken."""
-        return _few([_few(list(taken)) for taken in self.taken.values()])
+        return few([few(list(taken), SHOWN) for taken in self.taken.values()], SHOWN)
 
     @property
     def left(self) -> list[str]:
         """Which tuners took fewer configs than they have, as a note."""
-        few = []
+        fewer = []
         for name, count in self.configs.items():
             tried = max(len([number for number in self.tried if number < count]), 1)
             if tried < count:
-                few.append(f"{tried} of {count} of {name} ({_few(list(self.taken[name]))})")
-        return [f"not all configs seen: {_few(few)}"] if few else []
+                fewer.append(f"{tried} of {count} of {name} ({few(list(self.taken[name]), SHOWN)})")
+        return [f"not all configs seen: {few(fewer, SHOWN)}"] if fewer else []
 
 
 class Unshown(NamedTuple):
@@ -90,7 +90,7 @@ def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> Unshown:
             places[kind] |= {printable(cut(str(one), PLACE_LIMIT)): None for one in _listed(found)}
     if not code.task.file.deterministic:
         places["order"] = {}
-    notes = [UNSHOWN[kind].format(places=_few(list(found))) for kind, found in places.items() if found]
+    notes = [UNSHOWN[kind].format(places=few(list(found), SHOWN)) for kind, found in places.items() if found]
     return Unshown(notes, None if ran is None else sorted(ran)[:MOST], tuners)
 
 
@@ -131,11 +131,6 @@ def _sizes(code: TaskCode, ran: Sequence[Case]) -> str:
         if code.work(largest).bytes >= WRAPS_BYTES:
             wraps = ", where a 32-bit index may wrap"
     return f"sizes larger than {case_label(here)}, up to the task's {case_label(largest)}{wraps}"
-
-
-def _few(places: list[str]) -> str:
-    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-    return ", ".join(places[:SHOWN]) + more
 
 
 def _listed(found: Any) -> list[Any]:

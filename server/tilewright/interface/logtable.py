@@ -20,14 +20,11 @@ COLOURS = {
     Outcome.BASELINE: "dim", Outcome.KEPT: "green", Outcome.REVERTED: "yellow", Outcome.WRONG: "red",
     Outcome.CRASHED: "red",
 }  # fmt: skip
-WIDE = 100
-"""Columns from which a reason has a column of its own; below, it stands under the name."""
-
 WHY_LIMIT = 160
 """Characters of a reason in the table; `show` has all."""
 
 
-def log_table(session: Session, width: int) -> Table:
+def log_table(session: Session) -> Table:
     """Each iteration: what was tried, what became of it, its latency, its speed against the baseline's, and why."""
     mark = "~" if session.modelled else ""
     table = Table(box=None, pad_edge=False)
@@ -35,14 +32,13 @@ def log_table(session: Session, width: int) -> Table:
     table.add_column("result", no_wrap=True)
     table.add_column("latency, ms", justify="right", no_wrap=True)
     table.add_column("total", justify="right", no_wrap=True)
-    table.add_column("optimization and reason" if width < WIDE else "optimization", overflow="fold", ratio=2)
-    if width >= WIDE:
-        table.add_column("why", overflow="fold", ratio=3)
+    table.add_column("optimization and reason", overflow="fold")
     for row in session.iterations:
-        name, why = Text(printable(row.name)), Text(printable(cut(_why(row), WHY_LIMIT)))
+        name, why = Text(printable(row.name)), Text(printable(cut(_why(row), WHY_LIMIT)), "dim")
         total = factor(row.total, mark) if row.total is not None else "-"
-        what = [name, why] if width >= WIDE else [Text("\n").join([name, Text(str(why), "dim")])]
-        table.add_row(str(row.number), Text(row.outcome, COLOURS[row.outcome]), row.latency, total, *what)
+        table.add_row(
+            str(row.number), Text(row.outcome, COLOURS[row.outcome]), row.latency, total, Text("\n").join([name, why])
+        )
     return table
 
 
@@ -136,14 +132,13 @@ def sessions_of(checkout: Checkout) -> tuple[list[ListedSession], list[str]]:
     return sorted(sessions, key=lambda session: session.began, reverse=True), unread
 
 
-def sessions_table(sessions: list[ListedSession], width: int) -> Table:
+def sessions_table(sessions: list[ListedSession]) -> Table:
     """Each session. No name is cut: a command may take it."""
     table = Table("", box=None, pad_edge=False)
     table.add_column("session", overflow="fold", min_width=max(len(one.name) for one in sessions))
-    for column in ("begun, UTC", "kept", "total", *(["state"] if width >= WIDE else [])):
+    for column in ("begun, UTC", "kept", "total"):
         table.add_column(column)
     for one in sessions:
         name, state, kept = Text(one.name), Text(printable(one.state), "dim"), f"{one.kept} of {one.iterations}"
-        names, states = ([name], [state]) if width >= WIDE else ([Text("\n").join([name, state])], [])
-        table.add_row("*" if one.current else "", *names, one.began, kept, one.speedup, *states)
+        table.add_row("*" if one.current else "", Text("\n").join([name, state]), one.began, kept, one.speedup)
     return table

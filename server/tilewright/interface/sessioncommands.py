@@ -58,7 +58,7 @@ def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
         print_json(shown)
         return
     console.print(markdown.headline(shown).replace("`", ""), style="bold", soft_wrap=False)
-    console.print(log_table(shown, console.width), soft_wrap=False)
+    console.print(log_table(shown), soft_wrap=False)
     for text in shown.doubts:
         console.print(printable(text), style="yellow", soft_wrap=False)
 
@@ -211,7 +211,7 @@ def list_(root: Root = HERE, as_json: Json = False) -> None:
         print_json(sessions)
         return
     empty = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
-    console.print(sessions_table(sessions, console.width) if sessions else empty, soft_wrap=False)
+    console.print(sessions_table(sessions) if sessions else empty, soft_wrap=False)
     for text in unread:
         errors.print(printable(text), style="yellow")
 

@@ -52,10 +52,10 @@ _RUNS = ("run_correctness", "run_benchmark")
 class Loop:
     """The sessions of one checkout, one at a time; each public method is a tool."""
 
-    def __init__(self, root: Path, jobs: Jobs | None = None) -> None:
-        """`root` is fixed; `jobs` is the server's. Raises `UsageError` if `root` is in no usable repository."""
+    def __init__(self, root: Path) -> None:
+        """`root` is fixed. Raises `UsageError` if `root` is in no usable repository."""
         self.checkout = Checkout(root)
-        self.jobs = jobs or Jobs()
+        self.jobs = Jobs()
         self._standby = Standby(self.checkout.repository)
         self._job: Job | None = None
         """The session's latest."""

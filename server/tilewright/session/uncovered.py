@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from tilewright.evaluation.results import CorrectnessResult
 from tilewright.repository import Files
+from tilewright.text import few
 
 SHOWN = 3
 TOO_DEEP = (RecursionError, MemoryError)
@@ -40,8 +41,7 @@ def with_uncovered(result: CorrectnessResult, before: Files, after: Files) -> Co
         return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN]})
     if not names:
         return result
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    note = f"no case ran {', '.join(names[:SHOWN])}{more}, which the edit changes"
+    note = f"no case ran {few(names, SHOWN)}, which the edit changes"
     return result.model_copy(update={"notes": [note, *result.notes]})
 
 
