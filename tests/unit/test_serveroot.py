@@ -90,8 +90,7 @@ def served(here: Path, *arguments: str, **environment: str) -> tuple[list[dict[s
         {"id": 1, "method": "initialize", "params": about},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "session_status", "arguments": {}}},
-        {"id": 3, "method": "resources/read", "params": {"uri": "tilewright://results"}},
-        {"id": 4, "method": "resources/read", "params": {"uri": "skill://perf-loop/SKILL.md"}},
+        {"id": 3, "method": "resources/read", "params": {"uri": "skill://perf-loop/SKILL.md"}},
     ]
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     process = subprocess.Popen(
@@ -107,16 +106,15 @@ def served(here: Path, *arguments: str, **environment: str) -> tuple[list[dict[s
             answer = json.loads(process.stdout.readline())
             answers[answer["id"]] = answer
     process.stdin.close()
-    return [answers[number] for number in (2, 3, 4)], process.stderr.read(), process.wait(timeout=20)
+    return [answers[number] for number in (2, 3)], process.stderr.read(), process.wait(timeout=20)
 
 
 def test_the_agent_is_told_that_no_repository_is_known(plugin: Path, mine: Path) -> None:
     """Clients hide a server's standard error and tell the user that it failed to start, no more."""
-    (status, results, page), said, _ = served(plugin, PLUGIN_ROOT=str(plugin))
+    (status, page), said, _ = served(plugin, PLUGIN_ROOT=str(plugin))
     assert "`tilewright serve --root DIR`" in said
     assert "`tilewright serve --root DIR`" in json.dumps(status["result"])
     assert '"isError": true' in json.dumps(status["result"])
-    assert "`tilewright serve --root DIR`" in json.dumps(results["error"])
     assert "result" in page
     (status, *_), said, ended = served(plugin, PLUGIN_ROOT=str(plugin), PWD=str(mine))
     assert "has no commit yet" in json.dumps(status["result"])

@@ -1,4 +1,4 @@
-"""The tools, resources, prompts and skills over MCP. Standard output carries the protocol alone.
+"""The tools and the pages of the skills over MCP. Standard output carries the protocol alone.
 
 It imports nothing heavy before a tool is called.
 """
@@ -39,17 +39,6 @@ how the candidate failed; a field without a value is left out. A cancelled or ti
 the same call again waits for it and gets its result. Work that no call waits for ends after two minutes, or when
 another call needs the machine."""
 
-RESULTS, JOURNAL = "tilewright://results", "tilewright://journal"
-PROMPT = types.Prompt(
-    name="optimise-kernel", title="Make a kernel faster",
-    description="Run a whole session on a task, by the rules of the skill perf-loop.",
-    arguments=[
-        types.PromptArgument(
-            name="task", required=True, description="folder that holds task.toml, relative to the server's root"
-        ),
-        types.PromptArgument(name="goal", description="when to stop, in your words; empty: when the session says so"),
-    ],
-)  # fmt: skip
 Context = ServerRequestContext[Any, Any]
 logger = logging.getLogger(__name__)
 
@@ -69,8 +58,7 @@ def build_server(workspace: Workspace) -> Server[None]:
     return Server(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
         on_list_tools=handlers.list_tools, on_call_tool=handlers.call_tool, on_list_resources=handlers.list_resources,
-        on_read_resource=handlers.read_resource, on_list_prompts=handlers.list_prompts,
-        on_get_prompt=handlers.get_prompt,
+        on_read_resource=handlers.read_resource,
     )  # fmt: skip
 
 
@@ -108,68 +96,21 @@ class Handlers:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
 
     async def list_resources(self, _: Context, params: Any) -> types.ListResourcesResult:
-        session = [
-            types.Resource(
-                uri=RESULTS, name="results", mime_type="text/markdown",
-                description="The current session's table, perf_results.md.",
-            ),
-            types.Resource(
-                uri=JOURNAL, name="journal", mime_type="application/x-ndjson",
-                description="The current session's journal: every run with its secret, its result and its verdict.",
-            ),
-        ]  # fmt: skip
-        return types.ListResourcesResult(resources=[*session, *skills.resources()])
+        return types.ListResourcesResult(resources=[*skills.resources()])
 
     async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            kind, text = self._resource(uri)
-        except (UsageError, OSError) as error:
+            kind, text = skills.page(uri)
+        except UsageError as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri}) from None
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=kind, text=text)]
         )
 
-    def _resource(self, uri: str) -> tuple[str, str]:
-        """The type and the text of a resource. Raises `UsageError` where there is none."""
-        if uri == RESULTS:
-            path = self._workspace.loop.checkout.sandbox / "perf_results.md"
-            return "text/markdown", _content(path, "no session has left a table yet")
-        if uri == JOURNAL:
-            folder = self._workspace.loop.checkout.current_folder()
-            path = (folder or Path()) / "journal.jsonl"
-            return "application/x-ndjson", _content(path, "no session has left a journal yet")
-        return skills.page(uri)
-
-    async def list_prompts(self, _: Context, params: Any) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[PROMPT])
-
-    async def get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        if params.name != PROMPT.name:
-            raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name!r}; the prompts are {PROMPT.name}")
-        given = params.arguments or {}
-        if "task" not in given:
-            raise MCPError(types.INVALID_PARAMS, f"the prompt {PROMPT.name} lacks the argument task")
-        if strange := sorted({*given} - {"task", "goal"}):
-            message = f"the prompt {PROMPT.name} has no argument {strange[0]!r}; it takes task, goal"
-            raise MCPError(types.INVALID_PARAMS, message)
-        wish = f" The user's goal: {given['goal']}." if given.get("goal") else ""
-        pages = "The pages that it links to are resources, as skill://perf-loop/references/playbook.md is."
-        text = f"Make the kernel of the task `{given['task']}` faster with Tilewright's tools.{wish} {pages}"
-        content = types.TextContent(type="text", text=f"{text}\n\n{skills.rules_of_the_loop()}")
-        return types.GetPromptResult(
-            description=PROMPT.description, messages=[types.PromptMessage(role="user", content=content)]
-        )
-
 
 def _refused(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-
-
-def _content(path: Path, otherwise: str) -> str:
-    if not path.is_file():
-        raise UsageError(otherwise)
-    return path.read_text(encoding="utf-8")
 
 
 def _listed(tool: Tool[Any, Any]) -> types.Tool:

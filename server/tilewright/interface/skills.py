@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp_types import Resource
 
 from tilewright.errors import UsageError
-from tilewright.skillpack import HOST, MANIFEST, Skill, load_skill, served_skills, uri
+from tilewright.skillpack import MANIFEST, Skill, served_skills, uri
 
 
 def resources() -> list[Resource]:
@@ -20,11 +20,6 @@ def page(address: str) -> tuple[str, str]:
             if address == uri(skill.name, place):
                 return _kind(place), data.decode()
     raise UsageError(f"no resource {address}")
-
-
-def rules_of_the_loop() -> str:
-    """The text of the skill perf-loop."""
-    return load_skill(HOST).files[MANIFEST].decode().split("---\n", 2)[2]
 
 
 def _resource(skill: Skill, place: str) -> Resource:
