@@ -117,7 +117,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     assert "ended after 3 rows" in ended
     (listed,) = json.loads(done("session", "list", "--json"))
     assert (listed["iterations"], listed["kept"], listed["current"]) == (2, 1, True)
-    assert re.search(r"\* +scale-.* 1 of 2 .* ended: by the user", done("session", "list"))
+    assert re.search(r"\* +scale-.* 1 of 2 .*\n +ended: by the user", done("session", "list"))
     assert {line["mark"] for line in json.loads(done("verify", "--json"))} <= {"ok", "warn"}
     for command in (["check", "task"], ["report"]):
         assert json.loads(tilewright(*command, "--json", cwd=root).stdout)
