@@ -254,6 +254,8 @@ def test_doctor_and_help_answer() -> None:
     assert tilewright("--version").stdout.strip()
     for command in ("serve", "demo", "doctor", "session start", "dump-ir", "start_session", "start-session", "try"):
         assert tilewright(*command.split(), "--help").returncode == 0
+    for command in ("start", "status"):
+        assert f"did you mean `tilewright session {command}`?" in tilewright(command).stderr
     causes = tilewright("append-result", "--help").stdout
     assert f"<{'|'.join(ROOT_CAUSES)}>" in causes
     rules = tilewright("session", "start", "--help").stdout
