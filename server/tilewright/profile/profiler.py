@@ -21,7 +21,7 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.knobs import MATMUL, Value
 from tilewright.profile.code import read_code
-from tilewright.profile.counters import Counters, read_counters
+from tilewright.profile.counters import read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.kernels import function_names
 from tilewright.profile.recording import record_kernels
@@ -51,8 +51,6 @@ class Profiler:
         self._checkout = checkout
         self._jobs = jobs
         self._latest = ProfileReport(summary="nothing was profiled")
-        self.counters = Counters()
-        """What ncu counted for the latest profile, in full."""
 
     async def profile(
         self,
@@ -107,13 +105,13 @@ class Profiler:
                     kernels, why_not = await in_thread(record_kernels, programs, function_names(files))
                     job.tell("reading counters with ncu")
                     longest = [one.longest for one in kernels]
-                    self.counters, (code, unread) = await asyncio.gather(
+                    read, (code, unread) = await asyncio.gather(
                         read_counters(programs), read_code(programs, longest, triton)
                     )
             except GpuBusy as busy:
                 return _failed(Status.VOID, str(busy))
         products = _products(files)
-        counted = self.counters.cases or [[] for _ in programs]
+        counted = read.cases or [[] for _ in programs]
         facts = [
             Facts(
                 case_label(timing.case), work, timing.latency_ms, None, made, counters, one.call, one.longest, products
@@ -121,7 +119,7 @@ class Profiler:
             for timing, work, made, counters, one in zip(benchmark.cases, works, code, counted, kernels, strict=True)
         ]
         left = [UNCOMPARED, why_not, unread, "" if triton else COMPILER]
-        return _report(environment, facts, left, self.counters.summary or f"none: {self.counters.why_not}")
+        return _report(environment, facts, left, read.summary or f"none: {read.why_not}")
 
     async def _modelled(self, job: Job, found: Working, arch: str) -> ProfileReport:
         runs = Runs(Backend.CPU, arch, found.committed, found.folder, rules=found.task.file.rules)
