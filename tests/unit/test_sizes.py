@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tilewright.attach.referee import answer_of
 from tilewright.attach.sizes import CLASSES, Dimension, Search, Sizes, first_case, rule_of
 from tilewright.cases import Draw
 from tilewright.task import Backend, Case, Task, TaskFile, Values
@@ -108,3 +110,33 @@ def test_fourteen_sizes_at_most_some_of_the_users_kind() -> None:
     assert rule_of({0: True, 1: True, 7: True}).table(8) == {"min": 0, "max": 8}  # type: ignore[union-attr]
     assert rule_of({96: True, 1: False}) is None
     assert len(CLASSES) == len(Values) - 1
+
+
+class Run:
+    """Stands for the runs of a function that passes everything. Its cases have as many bytes as elements."""
+
+    runs, wrong = 0, False
+
+    def why(self, case: Case, values: Values) -> str:
+        return ""
+
+    def fits(self, case: Case) -> bool:
+        return int(case["M"]) * int(case["N"]) * int(case["K"]) <= 2**20
+
+    def modelled(self, case: Case) -> bool:
+        return int(case["M"]) * int(case["N"]) * int(case["K"]) <= 2**31
+
+
+@pytest.mark.parametrize(("size", "modelled"), [(256, True), (4096, False)])
+def test_what_is_too_large_for_the_cpu_is_neither_drawn_nor_modelled_there(size: int, modelled: bool) -> None:
+    sizes = {"M": size, "N": size, "K": size}
+    file = TaskFile.model_validate(
+        {"name": "a", "entry": "a:a", "editable": ["a.py"], "cases": [sizes | {"dtype": "float32"}]}
+    )
+    runs: Any = Run()
+    message = {"dimensions": {name: {"size": size} for name in sizes}, "last": "K"}
+    answer = answer_of(runs, SimpleNamespace(task=Task(file, Path())), message, Backend.CPU)
+    most = {name: table["max"] for name, table in answer["hidden_small"].items()}
+    assert runs.fits(most)
+    assert min(most.values()) > 1
+    assert answer["modelled"] is modelled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from tilewright.repository import Files
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend, parse_task
 
-SMALL_ELEMENTS = 2**16
-"""Of a case's dimensions multiplied, up to which kernels are interpreted."""
+SMALL_ELEMENTS, MODELLED_ELEMENTS = 2**16, 2**26
+"""Of a case's dimensions multiplied, up to which kernels are interpreted, and up to which a CPU models them."""
 
 
-def calls_of(trial: Trial, entry: str, test: str, select: str, import_root: str) -> tuple[str, list[Call], bool]:
+def calls_of(
+    trial: Trial, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
+) -> tuple[str, list[Call], bool]:
     """The function, the calls that tests make of it, the largest first, and whether all tests pass. Of a module, the
-    function is that with the most calls. Raises `UsageError` if there are none, or if a test fails on a GPU."""
+    function is that with the most calls. Raises `UsageError` if there are none, or if a test fails on a GPU; without
+    one, tests may fail for want of it, which is told."""
     chosen = ["-k", select] if select else []
     options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
@@ -35,6 +39,8 @@ def calls_of(trial: Trial, entry: str, test: str, select: str, import_root: str)
     failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
     if failed and backend_here() is Backend.CUDA:
         raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
+    if failed:
+        tell(f"{failed[0].id} fails here: {failed[0].message}")
     noted: list[dict[str, Any]] = json.loads(tried.out)
     if not noted:
         summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
@@ -73,7 +79,8 @@ def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list
     cases = [*inputs.cases, *inputs.others]
     small = [call for call in cases if volume(call) <= SMALL_ELEMENTS]
     hidden = [{key: {"choices": [value]} for key, value in case.items()} for case in inputs.others]
-    visible = inputs.cases + [case | {"backend": "cpu"} for case in small[:1]]
+    visible = [case | ({"backend": "cuda"} if volume(case) > MODELLED_ELEMENTS else {}) for case in inputs.cases]
+    visible += [case | {"backend": "cpu"} for case in small[:1]]
     seen = [
         "the reference is the function as it is now: an error that it has is not seen",
         f"cases: {len(inputs.cases)} calls of the tests, the largest; hidden: {len(inputs.others)} others",
@@ -84,7 +91,8 @@ def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list
     if inputs.open:
         return Proposal(draft.folder, text, seen, beside, is_open=True)
     placed = {f"{draft.folder}/{name}": content.encode() for name, content in {"task.toml": text, **beside}.items()}
-    return Proposal(draft.folder, text, seen, beside, starts_here=need_passing(files | placed, draft.folder))
+    need_passing(files | placed, draft.folder)
+    return Proposal(draft.folder, text, seen, beside)
 
 
 def tests_command(test: str, select: str, files: Files) -> list[str]:

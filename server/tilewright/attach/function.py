@@ -17,11 +17,12 @@ from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, in
 from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
 from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, need_passing, tried_out
+from tilewright.attach.trials import LIMIT_S, WANTS_GPU, need_passing, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
 from tilewright.repository import Files
-from tilewright.task import parse_task
+from tilewright.session.runs import backend_here
+from tilewright.task import Backend, parse_task
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -78,7 +79,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
             if function:
                 located = _probed(trial, request | {"locate": True}, import_root)
                 entry, path = located["entry"], _committed(files, located["path"]) or path
-            function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root)
+            function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root, tell)
         entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
         tests = tests_command(wishes.test, wishes.select, files) if passed else []
         smallest = min(alike_of(calls), key=lambda call: (call.has_empty, call.elements))
@@ -206,12 +207,12 @@ def completed(
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
     draft = task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, [])
     limits = tried_out(placed(draft), folder, dimensions, last, inputs.tests, hint, tell)
-    cases = [*inputs.cases, *limits.cases]
+    cases = [*(case | limits.asked for case in inputs.cases), *limits.cases]
     text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
-    here = need_passing(placed(text), folder)
-    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside, starts_here=here)
+    need_passing(placed(text), folder)
+    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside)
 
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:
@@ -281,6 +282,11 @@ def _probed(trial: Trial, request: dict[str, Any], *import_roots: str) -> dict[s
         )
     answer: dict[str, Any] = json.loads(tried.out)
     if "unusable" in answer:
+        if WANTS_GPU.search(answer["unusable"]) and backend_here() is Backend.CPU:
+            raise UsageError(
+                f"{request['entry']} needs a GPU, and this machine has none: {answer['unusable']}. Run init on a "
+                "machine that has one, or name the same function in plain torch with --reference module:function"
+            )
         raise UsageError(f"{request['entry']}: {answer['unusable']}")
     return answer
 

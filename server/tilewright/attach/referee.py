@@ -12,6 +12,7 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
     fork_server = ForkServer.forked("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
 
 import contextlib
+import math
 import re
 import time
 from contextlib import AbstractContextManager
@@ -29,8 +30,11 @@ from tilewright.task import Backend, Case, TaskError, Values, case_label
 from tilewright.wire.channel import Message
 
 REASON_LIMIT = 140
-CPU_BYTES = 16 * 2**20
-"""Of a case's inputs and outputs, the most for which a check on the CPU takes no minutes."""
+CPU_BYTES = 4 * 2**20
+CPU_FLOPS = 2**29
+"""Of a case, the most with which the hundred runs of `init` on the CPU take no minutes."""
+MODEL_BYTES = 2 * 2**30
+"""Of a case, the most that a session without a GPU models in minutes and in this machine's memory."""
 LONG = ((2100, 5), (2048, 8))
 """Sizes of the last dimension and of all others, for a case in which loops over the last turn more than once."""
 
@@ -77,15 +81,23 @@ class Trials:
 
     def fits(self, case: Case) -> bool:
         """Whether a case is small enough for the CPU."""
-        try:
-            return self._code.device != "cpu" or self._code.work(case).bytes <= CPU_BYTES
-        except TaskError:  # the run says why
-            return True
+        return self._code.device != "cpu" or self._within(case, CPU_BYTES, CPU_FLOPS)
+
+    def modelled(self, case: Case) -> bool:
+        """Whether a session without a GPU can model a case."""
+        return self._within(case, MODEL_BYTES, math.inf)
 
     def close(self) -> None:
         """End the worker."""
         self._ending.close()
         self._worker = None
+
+    def _within(self, case: Case, most: int, flops: float) -> bool:
+        try:
+            work = self._code.work(case)
+        except TaskError:  # the run says why
+            return True
+        return work.bytes <= most and work.flops <= flops
 
     def _outcome(self, run: Run) -> str:
         code, gpu = self._code, self._code.device == "cuda"
@@ -113,7 +125,10 @@ def answer_of(trials: Trials, code: TaskCode, message: Message, backend: Backend
     reasons = []
     for cut in first_case(dimensions, (*CUTS, 4, 1, *[max(sizes.values(), default=1)] * (backend is Backend.CUDA))):
         if not trials.fits(full | cut):
-            reasons.append(f"there is no GPU here, and even small inputs take over {CPU_BYTES >> 20} MiB")
+            reasons.append(
+                f"there is no GPU here, and even small inputs take over {CPU_BYTES >> 20} MiB or "
+                f"{CPU_FLOPS / 1e9:.1f} GFLOP"
+            )
         elif not (reason := trials.why(full | cut, Values.DRAWN)):
             break
         else:
@@ -134,6 +149,9 @@ def answer_of(trials: Trials, code: TaskCode, message: Message, backend: Backend
         if trials.fits(alone := full | cut | {name: size}) and (reason := trials.why(alone, Values.DRAWN)):
             return {"failed": f"it does not take {name}={size}: {reason}", "wrong": True, "case": 0}
     smaller = {name: min(top, max(cut[name], CUTS[0])) for name, top in tops.items()}
+    while smaller != cut and not trials.fits(full | smaller):
+        widest = max((name for name in smaller if smaller[name] > cut[name]), key=lambda name: smaller[name])
+        smaller[widest] = max(smaller[widest] // 2, cut[widest])
     return {
         "small": [case for _, case in sorted(variants.values(), key=lambda variant: variant[0])],
         "long": _long(trials, search, message["last"], full, cut, sizes),
@@ -141,6 +159,7 @@ def answer_of(trials: Trials, code: TaskCode, message: Message, backend: Backend
         "hidden_small": search.tables(smaller),
         "narrowed": search.narrowed,
         "excluded": search.excluded,
+        "modelled": all(map(trials.modelled, visible)),
     }
 
 

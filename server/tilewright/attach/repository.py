@@ -52,8 +52,6 @@ class Proposal:
     seen: list[str]
     beside: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
-    starts_here: bool = True
-    """Whether this machine can begin a session on it."""
 
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:

@@ -26,12 +26,11 @@ LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
-MODEL_BYTES = 2 * 2**30
-"""Of a case, the most that a session without a GPU models in minutes and in this machine's memory."""
 CHECK_SECRET = "init, the check"
 WANTS_GPU = re.compile(
     r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here|CUDA (is )?not available|"
-    r"(needs|requires?) (a )?(CUDA|GPU)|UnsupportedOperation|no answer within",
+    r"not linked with support for cuda|has no attribute '_cuda|(needs|requires?) (a )?(CUDA|GPU)|"
+    r"UnsupportedOperation|no answer within",
     re.IGNORECASE,
 )
 """What is said by a function that may be right on a GPU."""
@@ -39,8 +38,9 @@ WANTS_GPU = re.compile(
 
 class Limits(NamedTuple):
     """What a task adds to the cases asked for: cases for the CPU, hidden ranges, classes of values to leave out with
-    why, and remarks on what was narrowed."""
+    why, and remarks on what was narrowed. `asked`: what is said of the cases asked for."""
 
+    asked: dict[str, Any]
     cases: list[dict[str, Any]]
     hidden: list[dict[str, Any]]
     excluded: dict[str, str]
@@ -79,12 +79,18 @@ def tried_out(
     measured = answers.get(Backend.CUDA) or answers.get(Backend.CPU)
     if measured is None:
         raise UsageError(f"{task.file.entry} needs a GPU, and this machine has none: {failed}{hint}")
-    limits = Limits([], [measured["hidden"]] if measured["hidden"] else [], {}, [])
+    limits = Limits({}, [], [measured["hidden"]] if measured["hidden"] else [], {}, [])
     if on_cpu := answers.get(Backend.CPU):
         base = task.file.cases[0].case
         longer = [base | on_cpu["long"]] if on_cpu["long"] else []
         limits.cases.extend(case | {"backend": "cpu"} for case in (*on_cpu["small"], *longer))
-        limits.hidden.extend([on_cpu["hidden_small"] | {"backend": "cpu"}] if on_cpu["hidden_small"] else [])
+        if on_cpu["hidden_small"]:
+            limits.hidden.append(on_cpu["hidden_small"] | {"backend": "cpu"})
+        else:  # a check on the CPU would else draw from the large ranges
+            limits.hidden[:] = [table | {"backend": "cuda"} for table in limits.hidden]
+        if not on_cpu["modelled"]:
+            limits.asked["backend"] = "cuda"
+            limits.remarks.append("The cases asked for are too large for a machine without a GPU: it models small ones")
     else:
         limits.remarks.append(f"It fails on the CPU: {failed}. A session without a GPU cannot start")
     for backend, answer in answers.items():
@@ -101,28 +107,26 @@ def tried_out(
     return limits
 
 
-def need_passing(files: Files, folder: PurePosixPath) -> bool:
+def need_passing(files: Files, folder: PurePosixPath) -> None:
     """Run the check with which a session begins. Raises `UsageError` if the function does not pass it, or if a kernel
-    of it does not compile. `files` are the repository's with the task's. Whether a session can begin on this machine:
-    without a GPU, large cases are too much for it."""
+    of it does not compile. `files` are the repository's with the task's."""
     task = _task(files, folder)
     editable, backend = _editable(task, files, folder), backend_here()
     runs = Runs(backend, ARCH, files, folder)
 
-    async def judged() -> tuple[CorrectnessResult, Dumped | None, float]:
+    async def judged() -> tuple[CorrectnessResult, Dumped | None]:
         modelled = runs if backend is Backend.CPU else Runs(Backend.CPU, ARCH, files, folder)
         try:
-            most = max(work.bytes for work in await runs.work())
             check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None)
             dump = None
             if task.file.frontend is Frontend.CUTILE:
                 dump = await modelled.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
-            return check, dump, most
+            return check, dump
         finally:
             await runs.close()
             await modelled.close()
 
-    check, dump, most = asyncio.run(judged())
+    check, dump = asyncio.run(judged())
     broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
     if broken is not None:
         ascii_only = "" if broken.kernel.isascii() else ": give it a name of ASCII letters, which are all that it takes"
@@ -132,7 +136,6 @@ def need_passing(files: Files, folder: PurePosixPath) -> bool:
             f"{task.file.entry} does not pass a session's check before anything was changed: {check.message}; narrow "
             "the sizes with --range NAME=MIN..MAX"
         )
-    return backend is Backend.CUDA or most <= MODEL_BYTES
 
 
 async def _answer(

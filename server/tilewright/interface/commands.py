@@ -172,8 +172,7 @@ def init(
     for file, text in files.items():
         write_atomically(top / folder / file, text)
     summary = "written"
-    where = "" if proposal.starts_here else ", on a machine with a GPU, since its cases are large,"
-    then = f"git add {folder} && git commit -m 'task', then{where} tilewright session start {folder}"
+    then = f"git add {folder} && git commit -m 'task', then tilewright session start {folder}"
     if proposal.is_open:
         summary = "written, but not complete"
         then = (
