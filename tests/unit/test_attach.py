@@ -102,6 +102,11 @@ FAILED = (
             "Torch not compiled with CUDA enabled",
         ),
         ("1 failed", "<failure message='RuntimeError: Found no NVIDIA driver'/>", "Found no NVIDIA driver"),
+        (
+            "E  AttributeError: module 'torch._C' has no attribute '_cuda_resetPeakMemoryStats'",
+            "",
+            "this machine has none .*_cuda_resetPeakMemoryStats",
+        ),
         ("", "<skipped message='requires CUDA'/>", "requires CUDA"),
         ("/usr/bin/python: No module named pytest", "", "-m pip install pytest"),
         ("1 failed", "", "a command exited with status 1; it was `python -m pytest b.py"),
@@ -116,7 +121,7 @@ def test_a_run_that_wants_what_is_not_there_says_what_to_do(
         seen = seen._replace(ran=replace(seen.ran, status=1, ended="exited with status 1"))
     with pytest.raises(UsageError, match=expected) as raised:
         _need_passed(seen, COMMAND, "the tests")
-    wants = "CUDA" in expected or "NVIDIA" in expected
+    wants = "CUDA" in expected or "NVIDIA" in expected or "_cuda_" in expected
     assert ("wants a GPU, and this machine has none" in str(raised.value)) is wants
     assert ("tilewright init module:function --shape" in str(raised.value)) is wants
 
@@ -169,6 +174,8 @@ def test_a_rate_is_never_chosen() -> None:
 
 def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
     assert fitting([tried(stdout="3 passed in 0.12 parsecs\n", notes_log="hello")], COMMAND, []) is None
+    for said in ("==== 1 passed in 0.12s ====", "1 passed, 2 skipped in 0.12s", "==== no tests ran in 15.10s ===="):
+        assert fitting([tried(stdout=f"{said}\n")], COMMAND, []) is None, "what pytest itself took is no figure"
     runs = [tried(stdout=f"{rate} GB/s: 0.25 ms\n") for rate in (510.2, 511.9)]
     assert fitting(runs, COMMAND, []) is None, "the rate before it would name the case"
 

@@ -74,7 +74,11 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise Unusable(f"importing {module_name} failed: {type(error).__name__}: {error}") from None
+        built = isinstance(error, ImportError) and (
+            ". Only committed files are there: install what a build makes, such as an extension module, as a package "
+            "of its own, or commit it"
+        )
+        raise Unusable(f"importing {module_name} failed: {type(error).__name__}: {error}{built or ''}") from None
     function = getattr(module, name, None)
     if not callable(function):
         there = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]

@@ -17,6 +17,8 @@ from tilewright.task import Case
 NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
 STATISTICS = ("median", "mean", "min")
 _NAMES = r"(?:latency|time|elapsed|duration|median|mean)"
+_LINE = r"^(?!=|\d+ (?:passed|skipped))"
+"""The start of a line that is not pytest's own summary, which ends in the time that the tests took."""
 _RATE = re.compile(r"flops|gb/?s|bandwidth|throughput|speedup|memory|error|ops", re.IGNORECASE)
 Texts = list[tuple[Case, str]]
 
@@ -79,7 +81,7 @@ def _nested(word: str) -> Iterator[str]:
 
 def _printed(text: str, word: str) -> Iterator[str]:
     """Patterns for lines with a time: its unit in its name or behind it, or a table's column."""
-    case = rf"^(?P<case>[^\n]*?{re.escape(word)}[^\n]*?)" if word else r"^(?P<case>[^\n]*?)"
+    case = rf"{_LINE}(?P<case>[^\n]*?{re.escape(word)}[^\n]*?)" if word else rf"{_LINE}(?P<case>[^\n]*?)"
     for unit in MILLISECONDS:
         yield rf"{case}[\s|,{{\"'(]*\b{_NAMES}_{unit}[\"']?\s*[=:]\s*(?P<{unit}>{NUMBER})"
     for unit in MILLISECONDS:

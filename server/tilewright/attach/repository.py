@@ -77,7 +77,9 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
         for command in _bench_commands(bench, wishes, words):
             tell(f"running the benchmark {bench.path}")
             runs = [trial.run(command, roots, LIMIT_S)]
-            if fitting(runs, command, words) or (runs[0].tests and not wishes.select and "-k" not in command):
+            if runs[0].ran.status == 0 and fitting(runs, command, words):
+                break
+            if runs[0].tests and not wishes.select and "-k" not in command:
                 break
         _need_ran(runs[0], command)
         _need_figures(runs, command, words)
@@ -234,7 +236,7 @@ def _need_figures(runs: list[Tried], command: list[str], words: list[str]) -> Re
         raise UsageError(
             f"no known pattern reads the same latencies twice from what the benchmark recorded, printed or wrote "
             f"({files}); write the task by hand, with a pattern of its own: see docs/reference/task.md. It printed:\n"
-            f"{runs[0].ran.stdout[-1200:]}"
+            f"{runs[0].ran.stdout[-1200:].strip() or 'nothing'}"
         )
     return found
 
