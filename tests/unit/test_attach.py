@@ -81,10 +81,9 @@ def test_a_choice_that_is_the_users_is_left_to_them() -> None:
         _choice(sources, Wishes(kernel="nowhere.py"))
 
 
-def tried(stdout: str = "", report: str = "", out: str = "", seconds: float = 1.0, **written: str) -> Tried:
-    names = {name.replace("_log", ".log").replace("_csv", ".csv"): text for name, text in written.items()}
+def tried(stdout: str = "", report: str = "", out: str = "", seconds: float = 1.0) -> Tried:
     ran = Ran(0, "exited with status 0", False, stdout, "", seconds)
-    return Tried(ran, report, read_report(report) if report else [], names, out)
+    return Tried(ran, report, read_report(report) if report else [], out)
 
 
 COMMAND = ["python", "-m", "pytest", "b.py", "--junitxml={junit}"]
@@ -126,7 +125,6 @@ def test_a_run_that_wants_what_is_not_there_says_what_to_do(
     assert ("tilewright init module:function --shape" in str(raised.value)) is wants
 
 
-LOG = "## gelu\n\n| m | dtype | latency (us) | tflops |\n|---|---|---|---|\n| 256 | f16 | 12.5 | 1.5 |\n"
 RATED = {"tflops": {"mean": 512.3}, "latency_ms": {"mean": 0.25}, "speedup": {"mean": 2.0}, "memory": {"mean": 9.0}}
 
 
@@ -139,14 +137,9 @@ RATED = {"tflops": {"mean": 512.3}, "latency_ms": {"mean": 0.25}, "speedup": {"m
         (tried(out='{"benchmarks": [{"fullname": "a", "stats": {"median": 0.002}}]}'), [], [2.0]),
         (tried(stdout='warm\n{"op": "gelu", "latency_ms": 0.25}\n'), [], [0.25]),
         (tried(stdout="gelu M=256: 12.5 us, 1.5 TFLOPS\ngelu M=512: 25 us, 1.4 TFLOPS\n"), [], [0.0125, 0.025]),
-        (tried(ln_csv="N,Triton,Torch\n256.0,0.125,0.25\n512.0,0.25,0.5\n"), ["file"], [0.125, 0.25]),
-        (tried(gemm_csv="N,Triton (TFLOPS),time_ms\n256.0,512.5,0.25\n"), ["file"], [0.25]),
-        (tried(profile_run_log=LOG), ["file"], [0.0125]),
         (
-            tried(
-                profile_run_log="".join(f"op=gelu | m={m} | latency_ms={m / 1024} | tflops=1.5\n" for m in (256, 512))
-            ),
-            ["file"],
+            tried("".join(f"op=gelu | m={m} | latency_ms={m / 1024} | tflops=1.5\n" for m in (256, 512))),
+            [],
             [0.25, 0.5],
         ),
     ],
@@ -167,13 +160,12 @@ def test_a_rate_is_never_chosen() -> None:
         tried(stdout=json.dumps(alone)),
         tried(stdout=f"triton: {alone}\n"),
         tried(stdout="op=gemm | time_speedup=1.5 | tflops=3.5\n"),
-        tried(gemm_csv="N,TFLOPS,speedup\n256.0,512.5,300.5\n"),
     ):
         assert fitting([seen], COMMAND, []) is None
 
 
 def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
-    assert fitting([tried(stdout="3 passed in 0.12 parsecs\n", notes_log="hello")], COMMAND, []) is None
+    assert fitting([tried(stdout="3 passed in 0.12 parsecs\n")], COMMAND, []) is None
     for said in ("==== 1 passed in 0.12s ====", "1 passed, 2 skipped in 0.12s", "==== no tests ran in 15.10s ===="):
         assert fitting([tried(stdout=f"{said}\n")], COMMAND, []) is None, "what pytest itself took is no figure"
     runs = [tried(stdout=f"{rate} GB/s: 0.25 ms\n") for rate in (510.2, 511.9)]

@@ -61,9 +61,8 @@ def _ways(tried: Tried, words: list[str]) -> Iterator[tuple[tuple[tuple[str, str
         texts = properties_of(tried.junit, name)
         for pattern in _nested(word) if not _RATE.search(name) else ():
             yield (("property", name), ("pattern", pattern)), texts
-    for file, text in [*tried.written.items(), ("", tried.ran.stdout)]:
-        for pattern in _printed(text, word):
-            yield ((("file", file),) if file else ()) + (("pattern", pattern),), [({}, text)]
+    for pattern in _printed(word):
+        yield (("pattern", pattern),), [({}, tried.ran.stdout)]
 
 
 def _nested(word: str) -> Iterator[str]:
@@ -79,32 +78,13 @@ def _nested(word: str) -> Iterator[str]:
         yield rf"{block}[^{{}}]*?'{statistic}': (?P<ms>{NUMBER})"
 
 
-def _printed(text: str, word: str) -> Iterator[str]:
-    """Patterns for lines with a time: its unit in its name or behind it, or a table's column."""
+def _printed(word: str) -> Iterator[str]:
+    """Patterns for lines with a time: its unit in its name or behind it."""
     case = rf"{_LINE}(?P<case>[^\n]*?{re.escape(word)}[^\n]*?)" if word else rf"{_LINE}(?P<case>[^\n]*?)"
     for unit in MILLISECONDS:
         yield rf"{case}[\s|,{{\"'(]*\b{_NAMES}_{unit}[\"']?\s*[=:]\s*(?P<{unit}>{NUMBER})"
     for unit in MILLISECONDS:
         yield rf"{case}[\s:=|,(]+(?P<{unit}>{NUMBER})\s?{unit}\b"
-    for separator in ("|", ","):
-        yield from _columns(text, separator, word)
-
-
-def _columns(text: str, separator: str, word: str) -> Iterator[str]:
-    """For each column that may hold times: those before it name the case. Without a unit in its name, it is taken to be
-    in ms."""
-    lines = [line.strip().strip("|") for line in text.splitlines() if line.count(separator) > 1 or separator == ","]
-    header = [name.strip() for name in lines[0].split(separator)] if lines else []
-    cell = rf"[^{re.escape(separator)}\n]+"
-    for number, name in enumerate(header[1:], 1):
-        unit = next((unit for unit in MILLISECONDS if re.search(rf"(?:\(|_){unit}\b", name)), "")
-        named = unit or separator == ","
-        if not named or _RATE.search(name) or word.casefold() not in name.casefold():
-            continue
-        start = r"^\|?\s*" if separator == "|" else "^"
-        before = rf"{cell}(?:{re.escape(separator)}{cell}){{{number - 1}}}"
-        end = rf"\s*(?:{re.escape(separator)}|$)"
-        yield rf"{start}(?P<case>{before}){re.escape(separator)}\s*(?P<{unit or 'ms'}>{NUMBER}){end}"
 
 
 def shown(keys: dict[str, Any]) -> str:

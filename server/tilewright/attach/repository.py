@@ -232,10 +232,10 @@ def _again(command: list[str]) -> str:
 def _need_figures(runs: list[Tried], command: list[str], words: list[str]) -> Reading:
     found = fitting(runs, command, words)
     if found is None:
-        files = ", ".join(runs[0].written) or "no file"
         raise UsageError(
-            f"no known pattern reads the same latencies twice from what the benchmark recorded, printed or wrote "
-            f"({files}); write the task by hand, with a pattern of its own: see docs/reference/task.md. It printed:\n"
+            "no known pattern reads the same latencies twice from what the benchmark recorded or printed; write the "
+            "task by hand, with a pattern of its own, and the file if it writes one: see docs/reference/task.md. It "
+            "printed:\n"
             f"{runs[0].ran.stdout[-1200:].strip() or 'nothing'}"
         )
     return found

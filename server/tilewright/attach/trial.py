@@ -14,16 +14,14 @@ from tilewright.harness.outcomes import ReportError, Test, read_report
 from tilewright.repository import Files
 
 RESULT_LIMIT = 16 * 2**20
-_RESULTS = (".log", ".csv", ".json", ".jsonl", ".txt", ".md")
 
 
 class Tried(NamedTuple):
-    """What came of a run: how it ended, its tests, and the text files that it wrote, by path."""
+    """What came of a run: how it ended, its tests, and the text of its `{out}`."""
 
     ran: Ran
     junit: str
     tests: list[Test]
-    written: dict[str, str]
     out: str
 
 
@@ -60,22 +58,11 @@ class Trial:
             tests = read_report(text) if text else []
         except ReportError:
             tests = []
-        return Tried(ran, text, tests, self._written(root), _text(out, scratch))
+        return Tried(ran, text, tests, _text(out, scratch))
 
     def import_roots(self, task: CommandTask) -> list[str]:
         """Where the task's modules are imported from, by the copy of the last run."""
         return CommandTask(task.file.model_copy(update={"root": "."}), self._folder / "copy").import_roots()
-
-    def _written(self, root: Path) -> dict[str, str]:
-        found = {}
-        for path in sorted(root.rglob("*")):
-            name = path.relative_to(root).as_posix()
-            plain = path.is_file() and not path.is_symlink()
-            if plain and path.suffix in _RESULTS and ".pytest_cache" not in path.parts:
-                text = _text(path, root)
-                if text and text.encode() != self._files.get(name):
-                    found[name] = text
-        return found
 
 
 def _text(path: Path, inside: Path) -> str:
