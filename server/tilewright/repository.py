@@ -124,7 +124,10 @@ class Repository:
         position = 0
         for name, _ in entries:
             end = data.index(b"\n", position)
-            size = int(data[position:end].split()[2])
+            kind = data[position:end].split()
+            if len(kind) < 3:
+                raise UsageError(f"git has no content of {name}, as in a partial clone: run `git fetch --refetch`")
+            size = int(kind[2])
             found[name] = data[end + 1 : end + 1 + size]
             position = end + 1 + size + 1
         for name in links:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import git
+from tilewright.errors import UsageError
 from tilewright.repository import Repository, RepositoryError
 
 KERNEL = "task/kernel.py"
@@ -35,6 +36,13 @@ def test_a_branch_a_commit_and_a_way_back(repository: Repository) -> None:
     repository.restore(base, [KERNEL])
     assert repository.read([KERNEL]) == {KERNEL: repository.files(base)[KERNEL]}
     assert repository.changed(base) == []
+
+
+def test_a_file_without_its_content_is_named(repository: Repository) -> None:
+    blob = git(repository.root, "rev-parse", f"HEAD:{KERNEL}")
+    (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(UsageError, match=f"no content of {KERNEL}, as in a partial clone: run `git fetch"):
+        repository.files(repository.head())
 
 
 def test_a_taken_branch_name_gets_a_number(repository: Repository) -> None:

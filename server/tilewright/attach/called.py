@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal
+from tilewright.attach.repository import Proposal, need_no_gpu
 from tilewright.attach.trial import Trial
 from tilewright.attach.trials import LIMIT_S, need_passing
 from tilewright.attach.writing import task_py, task_toml
@@ -35,6 +35,7 @@ def calls_of(
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
     tried = trial.run(words, [import_root], LIMIT_S)
     if not tried.out:
+        need_no_gpu(tried.ran.last_words, ["pytest", test])
         raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
     failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
     if failed and backend_here() is Backend.CUDA:

@@ -202,7 +202,7 @@ def _need_passed(tested: Tried, command: list[str], what: str) -> None:
         raise UsageError(f"{what} fail before anything was changed: {failed[0].id}: {failed[0].message}")
     if not any(test.outcome is Outcome.PASSED for test in tested.tests):
         why = next((test.message for test in tested.tests), "nothing was collected")
-        _need_no_gpu(why, command)
+        need_no_gpu(why, command)
         raise UsageError(f"no test passed: {why}; {_again(command)}")
 
 
@@ -211,11 +211,11 @@ def _need_ran(tried: Tried, command: list[str]) -> None:
         said = "\n".join([tried.ran.last_words, *(test.message for test in tried.tests)])
         if "No module named pytest" in said:
             raise UsageError(f"this Python has no pytest, which runs the tests: {sys.executable} -m pip install pytest")
-        _need_no_gpu(said, command)
+        need_no_gpu(said, command)
         raise UsageError(f"a command {tried.ran.ended}; {_again(command)}\n{tried.ran.last_words[-1500:]}")
 
 
-def _need_no_gpu(said: str, command: list[str]) -> None:
+def need_no_gpu(said: str, command: list[str]) -> None:
     """Raises `UsageError` where what a command said is that it wants a GPU, and there is none."""
     if (found := WANTS_GPU.search(said)) and backend_here() is Backend.CPU:
         line = next(line for line in said.splitlines() if found[0] in line)

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tilewright.commandtask import CommandTask
 from tilewright.harness.commands import Place, Ran, environment_of, read_result, run
 from tilewright.harness.outcomes import ReportError, Test, read_report
 from tilewright.repository import Files
@@ -59,10 +58,6 @@ class Trial:
         except ReportError:
             tests = []
         return Tried(ran, text, tests, _text(out, scratch))
-
-    def import_roots(self, task: CommandTask) -> list[str]:
-        """Where the task's modules are imported from, by the copy of the last run."""
-        return CommandTask(task.file.model_copy(update={"root": "."}), self._folder / "copy").import_roots()
 
 
 def _text(path: Path, inside: Path) -> str:
