@@ -6,17 +6,20 @@ import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
 from tests.unit.test_figures import GYM, junit
+from tilewright.attach import function
 from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
+from tilewright.attach.inputs import Call, Tensor, inputs_of
 from tilewright.attach.reading import fitting, quoted
-from tilewright.attach.repository import Wishes, _choice, _need_passed
+from tilewright.attach.repository import Proposal, Wishes, _choice, _need_passed
 from tilewright.attach.trial import Tried
+from tilewright.attach.trials import Limits
 from tilewright.attach.writing import frozen_copy
 from tilewright.errors import UsageError
 from tilewright.harness.commands import Ran
@@ -260,3 +263,18 @@ def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
     assert quoted(r"it's \d") == r"'''it's \d'''"
     assert quoted(r"\d'") == '"' + r"\\d'" + '"'
     assert quoted(["a", "b"]) == '["a", "b"]'
+
+
+@pytest.mark.parametrize(("frontend", "then"), [("triton", "check"), ("torch", "session start")])
+def test_the_next_command_is_one_that_works_without_a_gpu(
+    frontend: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function, "tried_out", lambda *given: Limits({"backend": "cuda"}, [], [], {}, []))
+    monkeypatch.setattr(function, "need_passing", lambda *given: None)
+    monkeypatch.setattr(function, "backend_here", lambda: Backend.CPU)
+    head = {"name": "a", "entry": "a:a", "editable": ["a.py"], "frontend": frontend}
+    inputs = inputs_of([Call({"x": Tensor([4, 8], "float32")}, {})])
+    draft = Proposal(PurePosixPath("perf/a"), "", [])
+    proposal = function.completed(draft, {}, head, inputs, {}, "", lambda text: None)
+    assert proposal.then == then
+    assert 'backend = "cuda"' in proposal.text, "what is said of the cases asked for"

@@ -212,7 +212,9 @@ def completed(
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
     need_passing(placed(text), folder)
-    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside)
+    measured = head["frontend"] != "triton" or backend_here() is Backend.CUDA
+    then = "session start" if measured else "check"
+    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside, then=then)
 
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:

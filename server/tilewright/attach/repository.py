@@ -52,6 +52,8 @@ class Proposal:
     seen: list[str]
     beside: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
+    then: str = "session start"
+    """The command that works on it next."""
 
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:

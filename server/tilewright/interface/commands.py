@@ -172,7 +172,7 @@ def init(
     for file, text in files.items():
         write_atomically(top / folder / file, text)
     summary = "written"
-    then = f"git add {folder} && git commit -m 'task', then tilewright session start {folder}"
+    then = f"git add {folder} && git commit -m 'task', then tilewright {proposal.then} {folder}"
     if proposal.is_open:
         summary = "written, but not complete"
         then = (
