@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
 from tilewright.attach.reading import fitting, quoted
-from tilewright.attach.repository import Proposal, Wishes, _choice, _need_passed
+from tilewright.attach.repository import Proposal, Wishes, _choice, _need_passed, need_own
 from tilewright.attach.trial import Tried
 from tilewright.attach.trials import Limits
 from tilewright.attach.writing import frozen_copy
@@ -278,3 +279,10 @@ def test_the_next_command_is_one_that_works_without_a_gpu(
     proposal = function.completed(draft, {}, head, inputs, {}, "", lambda text: None)
     assert proposal.then == then
     assert 'backend = "cuda"' in proposal.text, "what is said of the cases asked for"
+
+
+@pytest.mark.parametrize("target", ["sub/ops.py:gelu", "ops:gelu"])
+def test_the_command_for_a_submodule_works_in_its_folder(target: str) -> None:
+    holder: Any = SimpleNamespace(submodule_of=lambda name: PurePosixPath("sub"))
+    with pytest.raises(UsageError, match=rf"cd sub && tilewright init {target.removeprefix('sub/')}$"):
+        need_own(holder, "sub/ops.py", target)

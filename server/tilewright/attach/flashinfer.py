@@ -74,8 +74,8 @@ def propose(
         inputs = _inputs(definition, _workloads(path, definition), dict(map(argument_of, arguments)))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{path} is no definition of flashinfer-bench: {place}: {first['msg']}") from None
+        why = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise UsageError(f"{path} is no definition of flashinfer-bench: {why}") from None
     except (OSError, SyntaxError, IndexError) as error:
         raise UsageError(f"{path} is no definition of flashinfer-bench: {error}") from None
     except KeyError as error:

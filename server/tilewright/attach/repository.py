@@ -111,7 +111,7 @@ def need_own(repository: Repository, path: str, target: str) -> None:
     if inside := repository.submodule_of(PurePosixPath(path)):
         raise UsageError(
             f"{path} lies in the submodule {inside}, which has commits of its own: commit a branch there, and give "
-            f"init that folder: cd {inside} && tilewright init {target}".rstrip()
+            f"init that folder: cd {inside} && tilewright init {target.removeprefix(f'{inside}/')}".rstrip()
         )
 
 
