@@ -11,6 +11,8 @@ from tilewright.evaluation.calling import Given, calls_of, cpu_arguments, share_
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
 from tilewright.evaluation.tensors import TensorSpec
+from tilewright.evaluation.unseen import unshown
+from tilewright.frontends.protocol import Choice
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
 Start = Callable[[], contextlib.AbstractContextManager[list[WorkerHandle]]]
@@ -79,6 +81,8 @@ class BaselineCode(TaskCode):
                 reply, _ = worker.request("describe", limit_s)
                 worker.request("inputs", limit_s, sets=[])
                 del shared  # until here the worker had its memory open
+                if taken := unshown([worker], self).tuners.first:  # a search takes seconds, on each case
+                    worker.request("choose", limit_s, tuner=Choice(0, known=taken))
             else:
                 arguments, buffers = cpu_arguments(inputs)
                 worker.request("inputs", limit_s, list(buffers), sets=[[one.model_dump() for one in arguments]])
