@@ -153,7 +153,7 @@ def _choice(sources: dict[str, Source], wishes: Wishes, measures: bool = True) -
     if len(whole) == 1:
         return whole[0]
     if whole:
-        listed = "\n".join(f"  --kernel {one.kernel.path}" for one in whole)
+        listed = "\n".join(f"  --kernel {one.kernel.path}, with {one.tests[0].path}" for one in whole)
         raise UsageError(f"{len(whole)} files hold kernels with tests; choose one:\n{listed}")
     one = given[0]
     lacking, option = ("test", "--test") if not one.tests else ("benchmark", "--bench")
