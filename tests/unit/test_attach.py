@@ -71,7 +71,8 @@ def test_modules_below_src_are_named_as_they_are_imported() -> None:
 def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     sources = read_sources(files())
     with pytest.raises(
-        UsageError, match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py\n  --kernel lib/ops/rms_norm.py"
+        UsageError,
+        match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py, with .*\n  --kernel lib/ops/rms_norm.py, with ",
     ):
         _choice(sources, Wishes())
     assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
