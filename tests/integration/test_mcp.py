@@ -120,7 +120,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             row = await content(connected, "append_result", optimization="large tiles")
             assert row["row"].endswith("| PASS | keep |")
             assert "large tiles" in (root / "sandbox" / "perf_results.md").read_text()
-            assert [record["data"]["kind"] for record in records_of(root)] == [
+            assert [record["kind"] for record in records_of(root)] == [
                 "started", "begun", "checked", "begun", "measured", "row",
                 "begun", "checked", "begun", "measured", "settled", "row",
             ]  # fmt: skip

@@ -122,7 +122,7 @@ def test_on_a_gpu_hidden_sizes_are_told_what_the_benchmarked_case_took(
     log: list[Any] = []
 
     class Ran:
-        def __init__(self, by: Any, runs: Any, deadline: float) -> None:
+        def __init__(self, by: Any, runs: Any, deadline: float, before: int = 0, after: int = 0) -> None:
             self.runs = runs
 
         def on(self, workers: Any) -> CorrectnessResult:
