@@ -75,6 +75,19 @@ def test_a_baseline_that_fails_is_no_fault_of_a_candidate(
     assert "the baseline, which is the reference, fails on N=1048576 dtype=float32" in done.stderr
 
 
+def test_a_baseline_whose_shapes_follow_from_values_is_refused(make_task: Callable[..., Path]) -> None:
+    toml = BASELINE.replace("timeout_s = 20", 'timeout_s = 20\nfrontend = "torch"')
+    root = make_task("def scale(x, factor):\n    return x[x > 0] * factor\n", toml, DRAWS)
+    done = tilewright("check", "task", cwd=root)
+    assert (done.returncode, "gives outputs of other shapes on other values of N=" in done.stderr) == (2, True), done
+
+
+def test_cases_for_a_gpu_are_not_drawn_on_the_cpu(make_task: Callable[..., Path]) -> None:
+    large = f'\n[[cases]]\nN = {1 << 46}\ndtype = "float32"\nbackend = "cuda"\n'
+    done = tilewright("check", "task", cwd=make_task(SCALE_KERNEL, BASELINE + large, DRAWS))
+    assert done.returncode == 0, done.stderr
+
+
 def repository(make: Callable[..., Path], test: str = TEST) -> Path:
     root = make(PLAIN, WITH_TESTS)
     (root / "tests").mkdir()

@@ -170,11 +170,17 @@ class TaskCode:
             )
         return Work(float(found.bytes), float(found.flops), found.dtype)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether task.py says the work of a case; then it costs nothing to ask, of any backend's case."""
+        return callable(getattr(self._module, "work", None))
+
     def try_out_all(self, backend: Backend) -> None:
-        """Try `work` on the timed cases of all backends, which costs nothing, and the other functions on those that
-        `backend` checks. Raises `TaskError`."""
-        for case in [case for each in Backend for case in self.task.benchmark_cases(each)]:
-            self.work(case)
+        """Try `work` on the timed cases of all backends, or of `backend` alone where inputs are drawn for it, and the
+        other functions on the cases that `backend` checks. Raises `TaskError`."""
+        for each in Backend if self.has_work else [backend]:
+            for case in self.task.benchmark_cases(each):
+                self.work(case)
         for case in self.task.correctness_cases(backend):
             self.try_out(case)
 

@@ -128,7 +128,7 @@ def _sizes(code: TaskCode, ran: Sequence[Case]) -> str:
         return ""
     wraps = ""
     with contextlib.suppress(TaskError):
-        if code.work(largest).bytes >= WRAPS_BYTES:
+        if code.has_work and code.work(largest).bytes >= WRAPS_BYTES:
             wraps = ", where a 32-bit index may wrap"
     return f"sizes larger than {case_label(here)}, up to the task's {case_label(largest)}{wraps}"
 
