@@ -241,8 +241,11 @@ def workplace_of(task: Task | CommandTask, folder: PurePosixPath) -> PurePosixPa
 
 
 def editable_of(task: Task | CommandTask, folder: PurePosixPath) -> list[str]:
-    """A task's editable files relative to the repository's root. Raises `TaskError` for one that lies outside."""
+    """A task's editable files relative to the repository's root. Raises `TaskError` for one that lies outside, or if
+    the tests that a native task names do."""
     place = workplace_of(task, folder)
+    if isinstance(task, Task) and task.file.tests is not None:
+        _normal(folder / task.file.tests.root, f"tests: root = {task.file.tests.root!r}")
     return [_normal(place / name, f"editable: {name}").as_posix() for name in task.file.editable]
 
 

@@ -133,3 +133,12 @@ def test_a_native_tasks_editable_file_may_lie_beside_its_folder_but_not_outside_
     assert editable_of(Task(file, Path("perf")), PurePosixPath("perf")) == ["pkg/ops.py"]
     with pytest.raises(TaskError, match="lies outside the repository"):
         editable_of(Task(file, Path()), PurePosixPath("."))
+
+
+def test_tests_of_a_native_task_run_inside_the_repository() -> None:
+    from tilewright.task import parse_task
+
+    file = parse_task(f'{SCALE_TOML}\n[tests]\ncommand = ["pytest"]\n', ORIGIN)
+    assert editable_of(Task(file, Path("perf/scale")), PurePosixPath("perf/scale")) == ["perf/scale/kernel.py"]
+    with pytest.raises(TaskError, match=r"tests: root = '\.\./\.\.' lies outside the repository"):
+        editable_of(Task(file, Path("scale")), PurePosixPath("scale"))
