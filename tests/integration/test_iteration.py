@@ -210,6 +210,21 @@ def test_a_void_run_waits_for_a_decision(make_task: Callable[..., Path], monkeyp
     play(root, scene)
 
 
+def test_a_void_check_before_a_keep_says_why(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_task()
+
+    async def void(*_: object, **__: object) -> CorrectnessResult:
+        return CorrectnessResult(status=Status.VOID, message="the GPU is in use")
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        monkeypatch.setattr(Runs, "widely", void)
+        found = await tried(loop, FASTER_KERNEL, "large tiles")
+        assert found.summary == "DECIDE: iteration 1: the benchmark is void: the GPU is in use"
+
+    play(root, scene)
+
+
 def test_the_row_that_ends_the_session_says_so(make_task: Callable[..., Path]) -> None:
     root = make_task()
 

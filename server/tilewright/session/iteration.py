@@ -89,7 +89,8 @@ def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | 
     if state.phase is Phase.CHECKED:
         if state.measured is None or state.verdict is not None:
             return None
-        text = state.measured.result.message
+        sizes = state.measured.sizes
+        text = state.measured.result.message if sizes is None or sizes.passed else sizes.message
         return f"the benchmark is void: {text}", f"{AGAIN}, to measure again when nothing disturbs it. Or {gives_up}"
     if state.phase is not Phase.READY:
         return None

@@ -160,8 +160,10 @@ class Runs:
         tests = await self.suite.correctness(files, secret, TESTS_S, tell)
         seconds = found.seconds + tests.seconds
         if tests.passed:
-            count = sum(case.status is Status.PASSED for case in tests.cases)
-            said = f"the repository's own tests pass: {count} of {len(tests.cases)}, the others are skipped"
+            skipped = sum(case.status is Status.SKIPPED for case in tests.cases)
+            said = (
+                f"the repository's own tests pass{f': {skipped} of {len(tests.cases)} are skipped' if skipped else ''}"
+            )
             return found.model_copy(update={"notes": [*found.notes, said], "seconds": seconds})
         text = f"the repository's own tests: {tests.message}"
         known = {"status": tests.status, "message": text, "output": tests.output, "seconds": seconds}
