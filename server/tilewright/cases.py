@@ -157,6 +157,11 @@ class HiddenEntry(BaseModel):
     __pydantic_extra__: dict[str, Draw]
     backend: Backend | None = None
 
+    @property
+    def has_range(self) -> bool:
+        """Whether any value is drawn from a range; otherwise all are chosen from lists."""
+        return any(rule.choices is None for rule in self.__pydantic_extra__.values())
+
     def draw_large(self, visible: list[Case], source: random.Random) -> list[Case]:
         """Cases with all ranges near their upper ends together: one, or one for each of a list's choices, `LARGE_CASES`
         at most. A range ends at the largest size of `visible`, if that is more than its own end. The cases lie as far

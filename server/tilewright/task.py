@@ -264,7 +264,8 @@ class Task:
         entries, visible = self._hidden(backend), self.correctness_cases(backend)
         cases: list[Case] = []
         for number, entry in enumerate(entries):
-            share = max(len(range(number, count, len(entries))), min(count, 2))  # both ends of every range
+            least = min(count, 2) if entry.has_range else 1  # both ends of every range
+            share = max(len(range(number, count, len(entries))), least)
             cases += entry.draw([source.choice(visible) for _ in range(share)], source)
         return cases
 

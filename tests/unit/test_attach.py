@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_figures import GYM, junit
-from tilewright.attach import function
+from tilewright.attach import called, function
 from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
@@ -235,6 +237,50 @@ def test_a_function_is_replaced_wherever_it_is_held() -> None:
 
     replace(original, wrapper)
     assert {registry["op"]["cutile"](), listed[0](), inner()} == {"noted original"}
+
+
+def test_calls_are_noted_until_their_integers_take_too_much_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+
+    import torch
+
+    from tilewright.attach import capture
+
+    noted: dict[str, Any] = {}
+    monkeypatch.setattr(capture, "_calls", noted)
+    monkeypatch.setattr(capture, "RECORDED_TEXT", 2000)
+    signature = inspect.signature(lambda x: None)
+    for size in (500, 501, 502):
+        capture.note(signature, (torch.randint(256, (size,), dtype=torch.uint8),), {})
+    capture.note(signature, (torch.ones(9),), {})
+    assert [one["tensors"]["x"]["shape"] for one in noted.values()] == [[500], [501], [9]]
+
+
+def test_calls_are_noted_where_tests_are_shared_out(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -n 2 --dist loadfile\n")
+    (tmp_path / "ops.py").write_text("def same(x):\n    return x\n")
+    (tmp_path / "test_ops.py").write_text("import ops, torch\n\n\ndef test_it():\n    ops.same(torch.ones(3))\n")
+    options = ["--tilewright-calls-of", "ops:same", "--tilewright-calls-into", "calls"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "tilewright.attach.capture", *options]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one["test"] for one in json.loads((tmp_path / "calls").read_text())] == ["test_ops.py::test_it"]
+
+
+def test_a_folder_of_tests_runs_without_those_that_measure() -> None:
+    held = {"tests/test_a.py": b"def test_a(): ...\n", "tests/ops/test_b.py": b"def test_b_perf(): ...\n", "t.py": b""}
+    tail = ["--junitxml={junit}"]
+    assert called.tests_command("tests", "a or b", held)[3:] == ["tests", "-k", "not test_b_perf and (a or b)", *tail]
+    assert called.tests_command("./tests/test_a.py::test_a", "", held)[3:] == ["./tests/test_a.py::test_a", *tail]
+
+
+def test_hidden_calls_are_small_where_kernels_are_interpreted() -> None:
+    small, large = {"N": 64, "call": 2000}, {"N": 2**20, "call": 1}
+    tables = called._hidden([large, small])
+    assert [(table["N"]["choices"], table.get("backend")) for table in tables] == [
+        ([2**20], None), ([64], None), ([64], "cpu")
+    ]  # fmt: skip
+    assert [table["backend"] for table in called._hidden([large])] == ["cuda"]
 
 
 def test_a_frozen_copy_imports_by_full_names() -> None:

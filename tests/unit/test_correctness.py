@@ -35,6 +35,14 @@ def test_a_plan_has_every_class_and_several_seeds_for_each_shape() -> None:
     assert {1, 300} <= sizes
 
 
+def test_a_backend_without_a_case_is_named(tmp_path: Path) -> None:
+    toml = SCALE_TOML.replace("N = 1048576", 'N = 1048576\nbackend = "cuda"').replace('"cpu"', '"cuda"')
+    for name, text in (("task.toml", toml), ("task.py", ""), ("kernel.py", "")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(TaskError, match="no case is for backend cpu"):
+        planned_runs(load_task(tmp_path), Backend.CPU, Seeds("a secret"), 1)
+
+
 def test_the_last_run_of_a_shape_is_made_where_other_values_were() -> None:
     code = task("matmul")
     runs = planned_runs(code.task, Backend.CPU, Seeds("a secret"), 1)

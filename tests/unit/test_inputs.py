@@ -174,3 +174,27 @@ def test_an_adapter_puts_arguments_together() -> None:
     assert ([one.shape for one in seen.pop("x")], seen) == (
         [(8,), (2,)], {"shape": (8,), "dtype": torch.float32, "eps": 0.5, "flag": True},
     )  # fmt: skip
+
+
+def test_a_dimension_has_no_tensors_name() -> None:
+    made = drawn(inputs_like({"A": torch.randn(4, 8, 16), "B": torch.randn(4, 16, 32), "C": torch.randn(4, 8, 32)}))
+    assert [list(made[name].shape) for name in "ABC"] == [[4, 8, 16], [4, 16, 32], [4, 8, 32]]
+
+
+def test_numbers_that_are_not_finite_are_no_keys_of_a_case() -> None:
+    calls = [
+        {"x": torch.ones(2), "cap": float("inf"), "pad": float("nan")},
+        {"x": torch.ones(4), "cap": 1.0, "pad": 0.0},
+    ]
+    inputs = inputs_like(*calls)
+    assert inputs.cases == [{"N": 2, "dtype": "float32"}]
+    made = drawn(inputs)
+    assert (made["cap"], made["pad"] != made["pad"]) == (float("inf"), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("weight", [0.5, 2.0]), ("backend", ["a", "b"]), ("dtype", ["float16", ""])]
+)
+def test_what_means_something_else_in_a_case_does_not_differ_between_cases(name: str, values: list[Any]) -> None:
+    inputs = inputs_like(*({"x": torch.ones(2 + number), name: value} for number, value in enumerate(values)))
+    assert (inputs.cases, inputs.arguments) == ([{"N": 2, "dtype": "float32"}], {name: values[0]})

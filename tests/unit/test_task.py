@@ -208,3 +208,9 @@ def test_a_shape_that_follows_from_the_seed_cannot_be_measured() -> None:
     need_shapes({"x": row, "n": 3}, {"x": torch.ones(4, 8), "n": 4})
     with pytest.raises(TaskError, match=r"'x' the shape \(4, 8\) for one seed and \(4, 9\) for another"):
         need_shapes({"x": row}, {"x": torch.ones(4, 9)})
+
+
+def test_a_hidden_case_that_is_all_of_its_table_is_drawn_once() -> None:
+    tables = "".join(f"\n[[hidden]]\nN = {{ choices = [{size}] }}\n" for size in (3, 5, 7, 9))
+    drawn = task_of(SCALE_TOML.partition("[hidden]")[0] + tables).hidden_cases(Backend.CPU, 1, 4)
+    assert [case["N"] for case in drawn] == [3, 5, 7, 9]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilewright.attach.inputs import Call, Tensor, inputs_of
@@ -22,6 +23,8 @@ from tilewright.task import Backend, parse_task
 
 SMALL_ELEMENTS, MODELLED_ELEMENTS = 2**16, 2**26
 """Of a case's dimensions multiplied, up to which kernels are interpreted, and up to which a CPU models them."""
+TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped")
+"""Names in the code of a task that draws tensors."""
 
 
 def calls_of(
@@ -53,6 +56,8 @@ def calls_of(
         if one["others"]:
             name, kind = next(iter(one["others"].items()))
             why = f"argument {name} is a {kind}"
+        elif taken := next((name for name in one["tensors"] if name in TAKEN or keyword.iskeyword(name)), ""):
+            why = f"argument {taken} has a name that a task's own code has"
         elif not one["tensors"]:
             why = "it has no tensor"
         else:
@@ -78,16 +83,20 @@ def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list
     if any(inputs.recorded):
         beside["calls.json"] = json.dumps(inputs.recorded, indent=1) + "\n"
     cases = [*inputs.cases, *inputs.others]
-    small = [call for call in cases if volume(call) <= SMALL_ELEMENTS]
-    hidden = [{key: {"choices": [value]} for key, value in case.items()} for case in inputs.others]
-    visible = [case | ({"backend": "cuda"} if volume(case) > MODELLED_ELEMENTS else {}) for case in inputs.cases]
+    small = [case for case in cases if _elements(case) <= SMALL_ELEMENTS]
+    visible = [case | ({"backend": "cuda"} if _elements(case) > MODELLED_ELEMENTS else {}) for case in inputs.cases]
     visible += [case | {"backend": "cpu"} for case in small[:1]]
+    if backend_here() is Backend.CPU and all(case.get("backend") == "cuda" for case in visible):
+        raise UsageError(
+            "all calls of the tests are too large for a machine without a GPU, where kernels are interpreted: run init "
+            "on a machine that has one, or add a test with a small call"
+        )
     seen = [
         "the reference is the function as it is now: an error that it has is not seen",
         f"cases: {len(inputs.cases)} calls of the tests, the largest; hidden: {len(inputs.others)} others",
         f"before a candidate is kept it passes {' '.join(tests)}",
     ]
-    text = task_toml(head, visible, hidden, {}, [], tests)
+    text = task_toml(head, visible, _hidden(inputs.others), {}, [], tests)
     parse_task(text, Path("task.toml"))
     if inputs.open:
         return Proposal(draft.folder, text, seen, beside, is_open=True)
@@ -96,9 +105,23 @@ def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list
     return Proposal(draft.folder, text, seen, beside)
 
 
+def _hidden(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A hidden table for each case. Without a GPU, kernels are interpreted on the small ones alone."""
+    tables = [(case, {key: {"choices": [value]} for key, value in case.items()}) for case in cases]
+    if small := [table | {"backend": "cpu"} for case, table in tables if _elements(case) <= SMALL_ELEMENTS]:
+        return [*(table for _, table in tables), *small]
+    return [table | {"backend": "cuda"} for _, table in tables]
+
+
+def _elements(case: dict[str, Any]) -> int:
+    return volume({**case, "call": 1})
+
+
 def tests_command(test: str, select: str, files: Files) -> list[str]:
-    """The command that runs a file's tests, without those that measure."""
-    content = files[test.partition("::")[0]].decode("utf-8", "replace")
-    names = dict.fromkeys(re.findall(r"^\s*def (test\w*(?:perf|bench)\w*)", content, re.MULTILINE | re.IGNORECASE))
-    chosen = [*(f"not {name}" for name in names), *([select] if select else [])]
+    """The command that runs the tests of a file or a folder, without those that measure."""
+    place = test.partition("::")[0]
+    inside = [files[name] for name in files if name.endswith(".py") and PurePosixPath(name).is_relative_to(place)]
+    text = b"\n".join(inside).decode("utf-8", "replace")
+    names = dict.fromkeys(re.findall(r"^\s*def (test\w*(?:perf|bench)\w*)", text, re.MULTILINE | re.IGNORECASE))
+    chosen = [*(f"not {name}" for name in names), *([f"({select})"] if select else [])]
     return ["python", "-m", "pytest", test, *(["-k", " and ".join(chosen)] if chosen else []), "--junitxml={junit}"]

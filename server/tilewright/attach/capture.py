@@ -26,6 +26,8 @@ from tilewright.attach.inputs import Call, Tensor, layout_of
 DISTINCT = 200
 RECORDED_BYTES = 2**20
 """Of a tensor of integers, up to which its values are kept."""
+RECORDED_TEXT = 4 * 2**20
+"""Characters that the values of all calls take at most; a call with more is not noted."""
 MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
 """In the name of a test, that it measures."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -38,6 +40,14 @@ def pytest_addoption(parser: Any) -> None:
     """The function, as module:function, or all of a module, as module:, and the file that calls are written to."""
     parser.addoption("--tilewright-calls-of", required=True)
     parser.addoption("--tilewright-calls-into", required=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_cmdline_main(config: Any) -> Any:
+    """Let all tests run in this process, whatever pytest-xdist was told."""
+    if getattr(config.option, "numprocesses", None):
+        config.option.numprocesses = 0
+    yield
 
 
 def pytest_collection_finish(session: Any) -> None:
@@ -114,7 +124,9 @@ def note(
         elif text != name:
             call.packed[name] = text
     shape = {name: (tensor.shape, tensor.dtype, tensor.layout) for name, tensor in call.tensors.items()}
-    if len(_calls) < DISTINCT:
+    length = sum(len(tensor["content"]) for known in _calls.values() for tensor in known["tensors"].values())
+    length += sum(len(tensor.content) for tensor in call.tensors.values())
+    if len(_calls) < DISTINCT and length <= RECORDED_TEXT:
         kept = dataclasses.asdict(call) | {"others": others, "function": function}
         _calls.setdefault(repr((function, shape, sorted(call.values.items()), call.packed, others)), kept)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
 """Of dimensions, from the last one of the first tensor on."""
+KEYS = ("backend", "weight", "dtype", "call")
+"""Of a case, which mean something else than an argument's value."""
 CASES = 4
 """Taken at most from the calls, the largest first."""
 CONTIGUOUS = "contiguous"
@@ -94,14 +97,10 @@ def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None, 
     those of the calls."""
     first, alike = calls[0], alike_of(calls)
     ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
-    varying = [
-        name
-        for name, value in first.values.items()
-        if all(isinstance(call.values[name], int | float | str) for call in alike)
-        and any(call.values[name] != value for call in alike)
-    ]
-    alike = [call for call in alike if all(call.values[n] == v for n, v in first.values.items() if n not in varying)]
-    shapes = named or _named(alike, {*first.values})
+    varying = [name for name in first.values if _is_key(name, alike)]
+    fixed = {name: value for name, value in first.values.items() if name not in varying}
+    alike = [call for call in alike if all(repr(call.values[name]) == repr(value) for name, value in fixed.items())]
+    shapes = named or _named(alike, {*first.values, *first.tensors})
     tied = {name: dim for name in varying if (dim := _dimension_of(name, alike, shapes))}
     varying = [name for name in varying if name not in tied]
     main = next((tensor.dtype for tensor in first.tensors.values() if "float" in tensor.dtype), "float32")
@@ -134,7 +133,6 @@ def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None, 
         for name, tensor in first.tensors.items()
         for line in _drawn(name, tensor, shapes[name], sizes, dtype[name], name in layouts, bool(recorded[0].get(name)))
     ]
-    fixed = {name: value for name, value in first.values.items() if name not in (*varying, *tied)}
     most, others = cases[:CASES], cases[CASES:]
     return Inputs(
         shapes, most, sizes, empty, dtype, lines, fixed, varying, tests[:CASES], others, first.packed, tied, recorded
@@ -153,6 +151,13 @@ def alike_of(calls: Sequence[Call]) -> list[Call]:
         and call.packed == first.packed
         and all(call.tensors[name].expanded == tensor.expanded for name, tensor in first.tensors.items())
     ]
+
+
+def _is_key(name: str, calls: Sequence[Call]) -> bool:
+    """Whether an argument differs between calls, and can be a key of a case."""
+    values = [call.values[name] for call in calls]
+    written = all(isinstance(one, int | str) or (isinstance(one, float) and math.isfinite(one)) for one in values)
+    return written and name not in KEYS and len(set(map(repr, values))) > 1
 
 
 def _dimension_of(name: str, calls: Sequence[Call], shapes: dict[str, list[str]]) -> str:

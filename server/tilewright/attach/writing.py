@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,6 +42,11 @@ def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {quoted(part)}" for key, part in value.items()) + " }"
     return quoted(value)
+
+
+def _literal(value: Any) -> str:
+    """A value in Python, where infinity and NaN have no literals."""
+    return f'float("{value}")' if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
 def frozen_copy(content: bytes, path: str, module: str) -> str:
@@ -126,7 +132,7 @@ def task_py(call: str, imported: str, inputs: Inputs) -> str:
     dims = [*dict.fromkeys(dim for shape in inputs.shapes.values() for dim in shape if dim.isidentifier())]
     drawn = "\n".join(f"    {line}" for line in inputs.lines)
     arguments = [f'"{name}": {name}' for name in inputs.shapes]
-    arguments += [f'"{name}": {value!r}' for name, value in inputs.arguments.items()]
+    arguments += [f'"{name}": {_literal(value)}' for name, value in inputs.arguments.items()]
     arguments += [f'"{name}": case["{name}"]' for name in inputs.by_case]
     arguments += [f'"{name}": {dim}' for name, dim in inputs.tied.items()]
     unpacked = "".join(f'    {dim} = case["{dim}"]\n' for dim in dims) + '    dtype = getattr(torch, case["dtype"])\n'

@@ -69,8 +69,11 @@ class Run:
 def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int, known: Sequence[CaseRun] = ()) -> list[Run]:
     """Every visible case and `hidden` drawn ones, the cheapest first, each on several seeds and classes of values; one
     run of each shape is made twice if the task is deterministic. A task that allows classes has all of them among its
-    runs. Then what an earlier candidate failed on, and large hidden cases, once each."""
+    runs. Then what an earlier candidate failed on, and large hidden cases, once each. Raises `TaskError` if no case is
+    for `backend`."""
     shapes = [(case, False) for case in task.correctness_cases(backend)]
+    if not shapes:
+        raise TaskError(f"no case is for backend {backend}: add a [[cases]] table for it, or one without `backend`")
     shapes += [(case, True) for case in sorted(task.hidden_cases(backend, seeds.next(), hidden), key=volume)]
     order = random.Random(seeds.next())
     turn = order.sample(CLASSES, len(CLASSES))
