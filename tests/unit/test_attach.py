@@ -274,6 +274,18 @@ def test_a_folder_of_tests_runs_without_those_that_measure() -> None:
     assert called.tests_command("./tests/test_a.py::test_a", "", held)[3:] == ["./tests/test_a.py::test_a", *tail]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_integers_are_those_of_the_tests_only_beside_what_is_drawn(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(called, "need_passing", lambda *_: None)
+    tensors = {
+        "x": Tensor([8], dtype, values={"low": 0, "high": 5}, content="" if dtype == "float32" else "eJwDAAAAAAE=")
+    }
+    tensors["at"] = Tensor([8], "int32", values={"low": 0, "high": 5}, content="eJwDAAAAAAE=")
+    head = {"name": "a", "entry": "a:a", "editable": ["../../a.py"], "frontend": "triton"}
+    made = called.by_baseline(Proposal(PurePosixPath("perf/a"), "", []), {}, head, [Call(tensors, {})], ["pytest"])
+    assert ("calls.json" in dict(made.beside)) is (dtype == "float32")
+
+
 def test_hidden_calls_are_small_where_kernels_are_interpreted() -> None:
     small, large = {"N": 64, "call": 2000}, {"N": 2**20, "call": 1}
     tables = called._hidden([large, small])

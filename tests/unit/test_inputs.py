@@ -198,3 +198,12 @@ def test_numbers_that_are_not_finite_are_no_keys_of_a_case() -> None:
 def test_what_means_something_else_in_a_case_does_not_differ_between_cases(name: str, values: list[Any]) -> None:
     inputs = inputs_like(*({"x": torch.ones(2 + number), name: value} for number, value in enumerate(values)))
     assert (inputs.cases, inputs.arguments) == ([{"N": 2, "dtype": "float32"}], {name: values[0]})
+
+
+def test_a_call_with_too_many_integers_to_record_leaves_the_others_their_cases() -> None:
+    calls = [
+        Call({"x": tensor_of(torch.randn(size)), "at": tensor_of(torch.randperm(size))}, {})
+        for size in (1 << 18, 100, 300)
+    ]
+    assert [case["N"] for case in inputs_of(calls, records=True).cases] == [100, 300]
+    assert [case["N"] for case in inputs_of(calls[:1], records=True).cases] == [1 << 18]

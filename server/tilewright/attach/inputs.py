@@ -46,6 +46,13 @@ class Call:
         return sum(_product(tensor.shape) for tensor in self.tensors.values())
 
     @property
+    def has_integers(self) -> bool:
+        """Whether the content of all its integers is known."""
+        return all(
+            one.content for one in self.tensors.values() if "float" not in one.dtype and "complex" not in one.dtype
+        )
+
+    @property
     def has_empty(self) -> bool:
         return any(not _product(tensor.shape) for tensor in self.tensors.values())
 
@@ -94,8 +101,10 @@ class Inputs:
 def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None, records: bool = False) -> Inputs:
     """How to draw inputs like those of `calls`, the first of which is the task's first case. Calls with other tensors
     are left out. `named`: the dimensions of each tensor, as names, numbers, or sums of these. `records`: integers are
-    those of the calls."""
+    those of the calls, and calls without them are left out, unless all are."""
     first, alike = calls[0], alike_of(calls)
+    if records and (whole := [call for call in alike if call.has_integers]):
+        first, alike = whole[0], whole
     ranks = {name: len(tensor.shape) for name, tensor in first.tensors.items()}
     varying = [name for name in first.values if _is_key(name, alike)]
     fixed = {name: value for name, value in first.values.items() if name not in varying}
@@ -122,7 +131,7 @@ def inputs_of(calls: Sequence[Call], named: dict[str, list[str]] | None = None, 
         case |= {f"{name}_layout": call.tensors[name].layout or CONTIGUOUS for name in layouts}
         case |= {name: call.values[name] for name in varying}
         content = {name: one.content for name, one in call.tensors.items() if records and one.content}
-        if case not in cases and (not recorded or content.keys() == recorded[0].keys()):
+        if case not in cases:
             cases, tests, sizes = [*cases, case], [*tests, call.test], sizes or own
             recorded.append(content)
     for number, case in enumerate(cases if any(recorded) else []):
