@@ -10,7 +10,7 @@ from typing import Any
 NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
 """Of dimensions, from the last one of the first tensor on."""
 KEYS = ("backend", "weight", "dtype", "call")
-"""Of a case, which mean something else than an argument's value."""
+"""Keys of a case that mean something else than an argument's value."""
 CASES = 4
 """Taken at most from the calls, the largest first."""
 CONTIGUOUS = "contiguous"

@@ -19,13 +19,14 @@ Start = Callable[[], contextlib.AbstractContextManager[list[WorkerHandle]]]
 
 
 class BaselineCode(TaskCode):
-    """Outputs are compared within the bounds of their dtypes: no arithmetic but the baseline's own is known."""
+    """The baseline is the reference. Outputs are compared within the bounds of their dtypes alone: there is no result
+    in float64 from which closer bounds follow."""
 
     FUNCTIONS = ("make_inputs",)
     takes_float64 = False
 
     def __init__(self, task: Task, backend: Backend, start: Start) -> None:
-        """`start` gives a worker that has loaded the baseline, for as long as it is used."""
+        """`start` gives a context manager of one worker that has loaded the baseline."""
         super().__init__(task, backend)
         self._backend = backend
         self._start = start
@@ -37,7 +38,7 @@ class BaselineCode(TaskCode):
     def start(self) -> list[int]:
         return [self._ready().pid]
 
-    def rest(self) -> None:
+    def end(self) -> None:
         self._ending.close()
         self._worker = None
 
@@ -103,7 +104,7 @@ class BaselineCode(TaskCode):
 
     def _ready(self) -> WorkerHandle:
         if self._worker is None or self._worker.ended:
-            self.rest()
+            self.end()
             try:
                 [self._worker] = self._ending.enter_context(self._start())
             except WorkerFailure as failure:

@@ -286,7 +286,7 @@ class Referee:
 
     def close(self) -> None:
         for code in self._code.values():
-            code.rest()
+            code.end()
         self._pool.close()
         if self._gpu:
             self._on_gpu.close()

@@ -55,8 +55,8 @@ class TaskCode:
         """Start the processes that the reference runs in, if it needs any; their PIDs."""
         return []
 
-    def rest(self) -> None:
-        """End them."""
+    def end(self) -> None:
+        """End the processes that the reference runs in."""
 
     def inputs(self, case: Case, seed: int) -> Inputs:
         """The keyword arguments of a case, drawn from `seed` on the referee's device."""

@@ -226,8 +226,8 @@ class Worker:
         return {}, [memoryview(kernel) for kernel in kernels]
 
     def _host(self, launching: bool = True) -> contextlib.AbstractContextManager[object]:
-        """Where there is no GPU, what stands in for one while the candidate's code runs: launches only count if it is
-        not `launching`."""
+        """Where there is no GPU, what stands in for one while the candidate's code runs. `launching`: whether kernels
+        run; otherwise their launches are only noted."""
         if self._backend is Backend.CUDA:
             return contextlib.nullcontext()
         from tilewright.interpreter.host import Mode, running

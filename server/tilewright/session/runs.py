@@ -38,7 +38,7 @@ UNCONFINED = "TILEWRIGHT_UNCONFINED"
 LAST_CASE_S = 300.0
 """For the last of the hidden cases before a keep to end."""
 TESTS_S = 1800.0
-"""For the repository's own tests, of which each run has the task's own limit, too."""
+"""For all runs of the repository's own tests in a check. Each run has the task's own limit, too."""
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
@@ -154,7 +154,7 @@ class Runs:
         return await self.tested(found, files, secret, tell) if found.passed else found
 
     async def tested(self, found: CorrectnessResult, files: Files, secret: str, tell: Tell) -> CorrectnessResult:
-        """What a check found that passed, and what the repository's own tests say, if the task names any."""
+        """The result of a check that passed, joined with that of the repository's own tests, if the task names any."""
         if self.suite is None:
             return found
         tests = await self.suite.correctness(files, secret, TESTS_S, tell)
@@ -316,8 +316,9 @@ def runs_from(
 
     if harness:
         return by_commands()
+    suite = by_commands() if tests else None  # the larger one first: one that is refused leaves no other behind
     runs = Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules)
-    runs.suite = by_commands() if tests else None
+    runs.suite = suite
     return runs
 
 

@@ -109,7 +109,9 @@ def checked_on(attempt: Attempt, started: Started) -> str:
     classes = len({run.values for run in runs})
     error = max((run.rel_l2_error or 0.0 for run in runs), default=0.0)
     reference = "the baseline's outputs" if started.reference == "baseline" else "the task's reference in float64"
-    tested = "; the repository's own tests pass" if started.tests and results[1] is not None else ""
+    tested = (
+        "; the repository's own tests pass" if started.tests and results[1] is not None and results[1].passed else ""
+    )
     return (
         f"right in {len(runs)} runs, on {visible} visible and {hidden} hidden cases and {classes} classes of values, "
         f"beside {reference}; ‖out − ref‖ / ‖ref‖ is at most {error:.1e}{tested}"
