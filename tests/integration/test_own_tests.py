@@ -75,6 +75,17 @@ def test_a_baseline_that_fails_is_no_fault_of_a_candidate(
     assert "the baseline, which is the reference, fails on N=1048576 dtype=float32" in done.stderr
 
 
+def test_a_baseline_that_reads_a_part_of_its_inputs_is_measured(make_task: Callable[..., Path]) -> None:
+    unread = DRAWS.replace('"factor"', '"unread": torch.cat(4 * [x]), "factor"')
+    root = make_task(SCALE_KERNEL.replace("def scale(x, factor)", "def scale(x, factor, unread)"), BASELINE, unread)
+
+    async def scene(loop: Loop) -> None:
+        started = await start(loop, wait_s=250)
+        assert started.phase == "ready", started.summary
+
+    play(root, scene)
+
+
 def test_a_baseline_whose_shapes_follow_from_values_is_refused(make_task: Callable[..., Path]) -> None:
     toml = BASELINE.replace("timeout_s = 20", 'timeout_s = 20\nfrontend = "torch"')
     root = make_task("def scale(x, factor):\n    return x[x > 0] * factor\n", toml, DRAWS)

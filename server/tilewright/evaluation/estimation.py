@@ -132,7 +132,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         work = code.work(case)
         percent, bound = roofline_share(latency, work, ceilings)
         moved = calls[0].dram_bytes
-        if found := shortfall(calls[0], latency, work, device):
+        if code.has_work and (found := shortfall(calls[0], latency, work, device)):
             return BenchmarkResult(status=Status.TAMPERED, level=Level.MODELLED, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:

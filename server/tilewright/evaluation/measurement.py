@@ -98,7 +98,8 @@ class Bench:
         latency = plain_statistics.median(latencies)
         work = replace(self._code.work(case), written=tensor_bytes(dict(enumerate(turns.contract))))
         percent, bound = roofline_share(latency, work, self._environment.ceilings)
-        need_possible(case, latency, work, self._device)
+        if self._code.has_work:
+            need_possible(case, latency, work, self._device)
         notes = (
             f"{calls} calls a turn",
             "" if self._device else f"no data sheet of {self._environment.device}: latencies have no floor",

@@ -172,7 +172,8 @@ class TaskCode:
 
     @property
     def has_work(self) -> bool:
-        """Whether task.py says the work of a case; then it costs nothing to ask, of any backend's case."""
+        """Whether task.py says the work of a case. Then it costs nothing to ask, of any backend's case, and no call can
+        do less. Otherwise all inputs are counted, of which a function may read a part."""
         return callable(getattr(self._module, "work", None))
 
     def try_out_all(self, backend: Backend) -> None:

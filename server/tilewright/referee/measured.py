@@ -237,7 +237,8 @@ class Measuring:
         values = values_of(timed, alone=other is None)
         written = sum(tensor.size for tensor in slowest.layout.outputs)
         work = replace(run.code.work(case), written=written)
-        need_possible(case, values["latency_ms"], work, run.device)
+        if run.code.has_work:
+            need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
         known = other.programs if other is not None and timed.same else own.programs  # a part is no better luck
         first = next(one for one in known if identity(one) == identity(slowest))
