@@ -23,6 +23,8 @@ from tilewright.rules import Rules
 from tilewright.taskerrors import TaskError as TaskError
 from tilewright.taskerrors import problems
 
+LARGE_TABLES = 8
+"""Hidden tables of which a check runs large cases."""
 NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 
 
@@ -261,7 +263,7 @@ class Task:
     def hidden_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
         """`count` cases drawn from the hidden ranges for `backend`; the same seed draws the same ones."""
         source = random.Random(seed)
-        entries, visible = self._hidden(backend), self.correctness_cases(backend)
+        entries, visible = self._tables(backend, count, source), self.correctness_cases(backend)
         cases: list[Case] = []
         for number, entry in enumerate(entries):
             least = min(count, 2) if entry.has_range else 1  # both ends of every range
@@ -275,13 +277,14 @@ class Task:
         to chance."""
         source = random.Random(seed)
         visible = self.correctness_cases(backend)
-        return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]
+        tables = self._tables(backend, LARGE_TABLES, source)
+        return [case for entry in tables for case in entry.draw_large(visible, source)]
 
     def wide_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
         """The hidden cases that a candidate has to be right on before it is kept: `count` over all of the tables, or as
         many as there are that are not visible. None without a table for `backend`."""
         source = random.Random(seed)
-        visible, entries = self.correctness_cases(backend), self._hidden(backend)
+        visible, entries = self.correctness_cases(backend), self._tables(backend, count, source)
         shares = [entry.draw_wide(visible, -(-count // len(entries)), source) for entry in entries]
         return list({case_label(case): case for share in shares for case in share}.values())
 
@@ -289,6 +292,11 @@ class Task:
         """Whether a check on `backend` may run this case: it is visible, or lies in the ranges of a hidden table."""
         visible = self.correctness_cases(backend)
         return case in visible or any(entry.holds(case, visible) for entry in self._hidden(backend))
+
+    def _tables(self, backend: Backend, count: int, source: random.Random) -> list[HiddenEntry]:
+        """The hidden tables, or `count` of them if there are more: each may hold one call of a test."""
+        tables = self._hidden(backend)
+        return tables if len(tables) <= count else source.sample(tables, count)
 
     def _hidden(self, backend: Backend) -> list[HiddenEntry]:
         entries = [entry for entry in self.file.hidden if entry.backend == backend]

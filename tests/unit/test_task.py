@@ -214,3 +214,13 @@ def test_a_hidden_case_that_is_all_of_its_table_is_drawn_once() -> None:
     tables = "".join(f"\n[[hidden]]\nN = {{ choices = [{size}] }}\n" for size in (3, 5, 7, 9))
     drawn = task_of(SCALE_TOML.partition("[hidden]")[0] + tables).hidden_cases(Backend.CPU, 1, 4)
     assert [case["N"] for case in drawn] == [3, 5, 7, 9]
+
+
+def test_of_many_hidden_tables_a_check_draws_some() -> None:
+    tables = "".join(f"[[hidden]]\nN = {{ choices = [{size}] }}\n" for size in range(100, 140))
+    task = task_of(SCALE_TOML.partition("[hidden]")[0] + tables)
+    sizes = {seed: [case["N"] for case in task.hidden_cases(Backend.CUDA, seed, 4)] for seed in range(20)}
+    assert {len(drawn) for drawn in sizes.values()} == {4}
+    assert len({size for drawn in sizes.values() for size in drawn}) > 20, "others from check to check"
+    assert len(task.large_cases(Backend.CUDA, 1)) <= 8
+    assert len(task.wide_cases(Backend.CUDA, 1, 36)) == 36
