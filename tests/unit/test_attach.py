@@ -282,7 +282,9 @@ def test_integers_are_those_of_the_tests_only_beside_what_is_drawn(dtype: str, m
     }
     tensors["at"] = Tensor([8], "int32", values={"low": 0, "high": 5}, content="eJwDAAAAAAE=")
     head = {"name": "a", "entry": "a:a", "editable": ["../../a.py"], "frontend": "triton"}
-    made = called.by_baseline(Proposal(PurePosixPath("perf/a"), "", []), {}, head, [Call(tensors, {})], ["pytest"])
+    made = called.by_baseline(
+        Proposal(PurePosixPath("perf/a"), "", []), {}, head, [Call(tensors, {})], ["pytest"], print
+    )
     assert ("calls.json" in dict(made.beside)) is (dtype == "float32")
 
 
@@ -330,8 +332,8 @@ def test_the_next_command_is_one_that_works_without_a_gpu(
     frontend: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(function, "tried_out", lambda *given: Limits({"backend": "cuda"}, [], [], {}, []))
-    monkeypatch.setattr(function, "need_passing", lambda *given: None)
-    monkeypatch.setattr(function, "backend_here", lambda: Backend.CPU)
+    monkeypatch.setattr(called, "need_passing", lambda *given: None)
+    monkeypatch.setattr(called, "backend_here", lambda: Backend.CPU)
     head = {"name": "a", "entry": "a:a", "editable": ["a.py"], "frontend": frontend}
     inputs = inputs_of([Call({"x": Tensor([4, 8], "float32")}, {})])
     draft = Proposal(PurePosixPath("perf/a"), "", [])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import keyword
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tilewright.attach.finding import read_sources
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, need_no_gpu
+from tilewright.attach.repository import Proposal, check_command, need_no_gpu
 from tilewright.attach.trial import Trial
 from tilewright.attach.trials import LIMIT_S, need_passing
 from tilewright.attach.writing import task_py, task_toml
@@ -74,7 +75,14 @@ def calls_of(
     return function, sorted(calls[function], key=lambda call: (call.has_empty, -call.elements)), not failed
 
 
-def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list[Call], tests: list[str]) -> Proposal:
+def by_baseline(
+    draft: Proposal,
+    files: Files,
+    head: dict[str, Any],
+    calls: list[Call],
+    tests: list[str],
+    tell: Callable[[str], None],
+) -> Proposal:
     """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
     Sizes that no test has are not tried, since nobody knows whether the function is right there."""
     drawn = any("float" in tensor.dtype for tensor in calls[0].tensors.values())  # else nothing would be secret
@@ -98,12 +106,20 @@ def by_baseline(draft: Proposal, files: Files, head: dict[str, Any], calls: list
         f"before a candidate is kept it passes {' '.join(tests)}",
     ]
     text = task_toml(head, visible, _hidden(inputs.others), {}, [], tests)
-    parse_task(text, Path("task.toml"))
-    if inputs.open:
-        return Proposal(draft.folder, text, seen, beside, is_open=True)
-    placed = {f"{draft.folder}/{name}": content.encode() for name, content in {"task.toml": text, **beside}.items()}
-    need_passing(files | placed, draft.folder)
-    return Proposal(draft.folder, text, seen, beside)
+    found = replace(draft, text=text, seen=seen, beside=beside, is_open=inputs.open)
+    return checked(found, files, head["frontend"], tell)
+
+
+def checked(proposal: Proposal, files: Files, frontend: str, tell: Callable[[str], None]) -> Proposal:
+    """The proposal, which has passed the check with which a session begins, and the command that works on it next. If a
+    person has to fill something in, it is only read. Raises `UsageError`."""
+    parse_task(proposal.text, Path("task.toml"))
+    if proposal.is_open:
+        return proposal
+    tell("checking the function as a session will")
+    need_passing(proposal.among(files), proposal.folder)
+    measured = frontend != "triton" or backend_here() is Backend.CUDA
+    return replace(proposal, then="session start" if measured else "check")
 
 
 def _hidden(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -121,8 +137,6 @@ def _elements(case: dict[str, Any]) -> int:
 def tests_command(test: str, select: str, files: Files) -> list[str]:
     """The command that runs the tests of a file or a folder, without those that measure."""
     place = test.partition("::")[0]
-    inside = [files[name] for name in files if name.endswith(".py") and PurePosixPath(name).is_relative_to(place)]
-    text = b"\n".join(inside).decode("utf-8", "replace")
-    names = dict.fromkeys(re.findall(r"^\s*def (test\w*(?:perf|bench)\w*)", text, re.MULTILINE | re.IGNORECASE))
-    chosen = [*(f"not {name}" for name in names), *([f"({select})"] if select else [])]
-    return ["python", "-m", "pytest", test, *(["-k", " and ".join(chosen)] if chosen else []), "--junitxml={junit}"]
+    inside = {name: content for name, content in files.items() if PurePosixPath(name).is_relative_to(place)}
+    perf = [name for source in read_sources(inside).values() for name in source.perf_functions]
+    return check_command(test, perf, select)

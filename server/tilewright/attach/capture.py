@@ -13,7 +13,6 @@ import gc
 import importlib
 import inspect
 import json
-import re
 import zlib
 from pathlib import Path
 from types import CellType
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.attach.finding import MEASURES
 from tilewright.attach.inputs import Call, Tensor, layout_of
 
 DISTINCT = 200
@@ -28,8 +28,6 @@ RECORDED_BYTES = 2**20
 """Of a tensor of integers, up to which its values are kept."""
 RECORDED_TEXT = 4 * 2**20
 """Characters that the values of all calls take at most; a call with more is not noted."""
-MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
-"""In the name of a test, that it measures."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _calls: dict[str, dict[str, Any]] = {}
 _within: list[str] = []

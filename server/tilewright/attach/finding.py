@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from tilewright.repository import Files
+if TYPE_CHECKING:
+    from tilewright.repository import Files
 
+MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
+"""In the name of a test, that it measures."""
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
 _OF_TESTS = ("test", "tests", "bench", "benchmark", "perf")
@@ -17,7 +21,6 @@ _KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit
 """What marks a kernel, as it is usually written."""
 _BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
 _FUNCTION = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)", re.MULTILINE)
-_PERF_FUNCTION = re.compile(r"perf|bench", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Source:
     @property
     def perf_functions(self) -> tuple[str, ...]:
         """Test functions that measure rather than check, by their names."""
-        return tuple(name for name in self.functions if name.startswith("test") and _PERF_FUNCTION.search(name))
+        return tuple(name for name in self.functions if name.startswith("test") and MEASURES.search(name))
 
     def kinship(self, kernel: Source) -> int:
         """How much speaks for this file exercising `kernel`: its name, its module or its public functions in the text;

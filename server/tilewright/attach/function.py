@@ -6,23 +6,23 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilewright.attach import repository
-from tilewright.attach.called import by_baseline, calls_of, tests_command
+from tilewright.attach.called import by_baseline, calls_of, checked, tests_command
 from tilewright.attach.finding import module_at, module_path
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
 from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
 from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, WANTS_GPU, need_passing, tried_out
+from tilewright.attach.trials import LIMIT_S, WANTS_GPU, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
 from tilewright.repository import Files
 from tilewright.session.runs import backend_here
-from tilewright.task import Backend, parse_task
+from tilewright.task import Backend
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -71,8 +71,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         "entry": entry, "reference": reference, "shapes": shapes, "dtype": _dtype(wishes.dtype), "dtypes": {},
         "arguments": dict(map(argument_of, wishes.arguments)), "locate": False,
     }  # fmt: skip
-    calls: list[Call] = []
-    tests: list[str] = []
+    calls, tests, passed = list[Call](), list[str](), True
     if wishes.test:
         tell(f"running {wishes.test} to see what it calls {function or entry.removesuffix(':')} with")
         with Trial(files, Path(own.root)) as trial:
@@ -81,7 +80,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
                 entry, path = located["entry"], _committed(files, located["path"]) or path
             function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root, tell)
         entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
-        tests = tests_command(wishes.test, wishes.select, files) if passed else []
+        tests = tests_command(wishes.test, wishes.select, files)
         smallest = min(alike_of(calls), key=lambda call: (call.has_empty, call.elements))
         request["shapes"] = {name: tensor.shape for name, tensor in smallest.tensors.items()}
         request["dtypes"] = {name: tensor.dtype for name, tensor in smallest.tensors.items()}
@@ -126,8 +125,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
                 "in plain torch with --reference module:function, or the tests that call it with --test FILE: then the "
                 "function as it is now is the reference"
             )
-        draft = Proposal(folder, "", [], adapter)
-        return by_baseline(draft, files, head, calls, tests_command(wishes.test, wishes.select, files))
+        return by_baseline(Proposal(folder, "", [], adapter), files, head, calls, tests, tell)
     frozen = _committed(files, f"/{probe['reference_path']}")
     if frozen is None:
         raise UsageError(f"{reference or entry} is defined in {probe['reference_path']}, which is no committed file")
@@ -154,7 +152,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
     hint = _alike(shapes, inputs.shapes)
     return completed(Proposal(folder, "", seen, beside), files, head, inputs,
-                     ranges_of(wishes.ranges, inputs), hint, tell, tests)  # fmt: skip
+                     ranges_of(wishes.ranges, inputs), hint, tell, tests if passed else [])  # fmt: skip
 
 
 def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
@@ -188,33 +186,21 @@ def completed(
 ) -> Proposal:
     """The proposal with its task.toml: hidden ranges by trying, and checked as a session will. If a person has to fill
     something in, neither is done. Raises `UsageError` if the function does not pass."""
-    folder, beside = proposal.folder, dict(proposal.beside)
-
-    def placed(text: str) -> Files:
-        return files | {f"{folder}/{file}": content.encode() for file, content in {"task.toml": text, **beside}.items()}
-
-    text = task_toml(head, inputs.cases, [], {}, [])
-    parse_task(text, Path("task.toml"))
     if inputs.open:
         remark = f"No size was tried: {FILL_IN} marks what is open in task.py. Then add [[hidden]] with ranges"
-        return Proposal(
-            folder, task_toml(head, inputs.cases, [], {}, [remark], tests), proposal.seen, beside, is_open=True
-        )
+        text = task_toml(head, inputs.cases, [], {}, [remark], tests)
+        return checked(replace(proposal, text=text, is_open=True), files, head["frontend"], tell)
     dimensions = {
         name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, ranges.get(name))
         for name, size in inputs.sizes.items()
     }
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
-    draft = task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, [])
-    limits = tried_out(placed(draft), folder, dimensions, last, inputs.tests, hint, tell)
+    draft = replace(proposal, text=task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, []))
+    limits = tried_out(draft.among(files), proposal.folder, dimensions, last, inputs.tests, hint, tell)
     cases = [*(case | limits.asked for case in inputs.cases), *limits.cases]
     text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
-    parse_task(text, Path("task.toml"))
-    tell("checking the function as a session will")
-    need_passing(placed(text), folder)
-    measured = head["frontend"] != "triton" or backend_here() is Backend.CUDA
-    then = "session start" if measured else "check"
-    return Proposal(folder, text, [*proposal.seen, *limits.remarks], beside, then=then)
+    found = replace(proposal, text=text, seen=[*proposal.seen, *limits.remarks])
+    return checked(found, files, head["frontend"], tell)
 
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:

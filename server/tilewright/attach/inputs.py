@@ -43,7 +43,7 @@ class Call:
 
     @property
     def elements(self) -> int:
-        return sum(_product(tensor.shape) for tensor in self.tensors.values())
+        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
     @property
     def has_integers(self) -> bool:
@@ -54,7 +54,7 @@ class Call:
 
     @property
     def has_empty(self) -> bool:
-        return any(not _product(tensor.shape) for tensor in self.tensors.values())
+        return any(not math.prod(tensor.shape) for tensor in self.tensors.values())
 
 
 @dataclass
@@ -202,13 +202,6 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> str:
         pads[axis] = strides[outer] // unit - shape[axis]
         unit = strides[outer]
     return f"{','.join(map(str, order))}:{','.join(str(pads[axis]) for axis in order)}:{step}"
-
-
-def _product(shape: Sequence[int]) -> int:
-    result = 1
-    for size in shape:
-        result *= size
-    return result
 
 
 def _named(calls: Sequence[Call], taken: set[str]) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -55,6 +55,11 @@ class Proposal:
     then: str = "session start"
     """The command that works on it next."""
 
+    def among(self, files: Files) -> Files:
+        """The repository's files with those of the task."""
+        own = {"task.toml": self.text, **self.beside}
+        return files | {f"{self.folder}/{name}": text.encode() for name, text in own.items()}
+
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     """A command task for the repository that holds `root`; its committed files are what counts.
@@ -73,7 +78,7 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     roots = _roots(found.kernel, name, Path(repository.root))
     with Trial(files, Path(repository.root)) as trial:
         tell(f"running the tests of {test.path}")
-        check = _check_command(test, wishes)
+        check = check_command(wishes.test or test.path, test.perf_functions, wishes.select)
         tested = trial.run(check, roots, LIMIT_S)
         _need_passed(tested, check, "the tests")
         for command in _bench_commands(bench, wishes, words):
@@ -181,16 +186,20 @@ def _pytest(path: str, *expressions: str) -> list[str]:
     return ["python", "-m", "pytest", path, *(["-k", chosen] if chosen else []), "--junitxml={junit}"]
 
 
-def _check_command(test: Source, wishes: Wishes) -> list[str]:
-    perf = sorted(set(test.perf_functions))
-    measured = f"({' or '.join(perf)})" if perf[1:] else "".join(perf)
-    return _pytest(wishes.test or test.path, f"not {measured}" if perf else "", wishes.select)
+def check_command(tests: str, perf: Iterable[str], select: str) -> list[str]:
+    """The command that runs tests without the functions that measure."""
+    measured = _any_of(perf)
+    return _pytest(tests, f"not {measured}" if measured else "", f"({select})" if " " in select else select)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    return f"({' or '.join(found)})" if found[1:] else "".join(found)
 
 
 def _bench_commands(bench: Source, wishes: Wishes, words: list[str]) -> list[list[str]]:
     """Commands to try in turn: only the tests whose names hold the backend, all tests, the file as a script."""
-    perf = sorted(set(bench.perf_functions)) if bench.is_test else []
-    named = f"({' or '.join(perf)})" if len(perf) > 1 else "".join(perf)
+    named = _any_of(bench.perf_functions) if bench.is_test else ""
     report = ["--benchmark-json={out}"] if "pytest_benchmark" in bench.text else []
     chosen = [*words, ""] if not wishes.select else [wishes.select]
     commands = [[*_pytest(wishes.bench or bench.path, named, word), *report] for word in chosen]
