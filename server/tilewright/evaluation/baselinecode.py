@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from tilewright.evaluation.calling import Given, calls_of, cpu_arguments, share_inputs
+from tilewright.evaluation.calling import Given, calls_of, send_arguments, share_inputs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
 from tilewright.evaluation.tensors import TensorSpec
@@ -95,8 +95,7 @@ class BaselineCode(TaskCode):
                 if taken := unshown([worker], self).tuners.first:  # a search takes seconds, on each case
                     worker.request("choose", limit_s, tuner=Choice(0, known=taken))
             else:
-                arguments, buffers = cpu_arguments(inputs)
-                worker.request("inputs", limit_s, list(buffers), sets=[[one.model_dump() for one in arguments]])
+                send_arguments(worker, self.task, inputs)
                 reply, _ = worker.request("describe", limit_s)
             return [TensorSpec.model_validate(spec) for spec in reply["outputs"]]
         except WorkerFailure as failure:

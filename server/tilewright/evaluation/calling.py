@@ -80,6 +80,13 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
     return arguments, buffers
 
 
+def send_arguments(worker: WorkerHandle, task: Task, arguments: Inputs) -> None:
+    """Give a worker without a GPU the arguments of a call, without red zones."""
+    described, buffers = cpu_arguments(arguments)
+    sets = [[argument.model_dump() for argument in described]]
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
+
+
 def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
     for name in arguments.keys() - given.inputs.keys():
         poison(arguments[name])

@@ -19,7 +19,7 @@ from tilewright.evaluation.calling import (
     Done,
     Given,
     calls_of,
-    cpu_arguments,
+    send_arguments,
 )
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
@@ -324,9 +324,7 @@ def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run], tell: Call
         inputs = make_trial(code, run.case, run.seed, Values.DRAWN).inputs
         arguments = code.arguments(run.case, inputs)
         empty = [name for name in arguments if name not in inputs]
-        described, buffers = cpu_arguments(arguments)
-        sets = [[argument.model_dump() for argument in described]]
-        worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
+        send_arguments(worker, code.task, arguments)
         reply, _ = worker.request("check", CHECKER_SLOWDOWN * code.task.file.timeout_s, empty=empty)
         try:
             defects = [Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]]

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tilewright.evaluation.calling import cpu_arguments
+from tilewright.evaluation.calling import send_arguments
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, KernelUse, Level, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
@@ -50,9 +50,7 @@ def assumed_ceilings(device: DeviceSpec) -> Ceilings:
 
 def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
     """Give a worker a case's inputs. Their values decide nothing here, and so are drawn once and kept."""
-    arguments, buffers = cpu_arguments(code.arguments(case, code.cached_inputs(case, seed=0)))
-    sets = [[argument.model_dump() for argument in arguments]]
-    worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
+    send_arguments(worker, code.task, code.arguments(case, code.cached_inputs(case, seed=0)))
 
 
 def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> CallProfile:
