@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -299,6 +300,14 @@ def test_a_stored_program_says_what_its_kernels_occupy(tmp_path: Path) -> None:
     assert use.registers > 0
     assert use.warps_per_sm == 32
     assert use.limited_by == "CTAs per SM"
+
+
+def test_warps_of_a_cutile_kernel_are_those_that_its_image_says(tmp_path: Path) -> None:
+    held = Path(__file__).parents[2] / "fixtures" / "programs" / "matmul.program.gz"
+    program_file(tmp_path, "a" * 64).write_bytes(gzip.decompress(held.read_bytes()))
+    stored = StoredProgram(identity="b" * 64, sha256="a" * 64, size=1)
+    (use,) = kernels_of(journals.timing(1.0, programs=[stored]), tmp_path)
+    assert (use.warps_per_sm, use.limited_by) == (8, "registers and shared memory")
 
 
 def test_a_stored_program_that_is_none_costs_its_figures_alone(tmp_path: Path) -> None:

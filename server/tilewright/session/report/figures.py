@@ -107,13 +107,14 @@ def checked_on(attempt: Attempt, started: Started) -> str:
         return f"{len(runs)} of the repository's own tests pass" if runs else ""
     visible, hidden = (len({case_label(run.case) for run in runs if run.hidden is one}) for one in (False, True))
     classes = len({run.values for run in runs})
+    drawn = f" and {classes} classes of values" if classes > 1 else ""
     error = max((run.rel_l2_error or 0.0 for run in runs), default=0.0)
     reference = "the baseline's outputs" if started.reference == "baseline" else "the task's reference in float64"
     tested = (
         "; the repository's own tests pass" if started.tests and results[1] is not None and results[1].passed else ""
     )
     return (
-        f"right in {len(runs)} runs, on {visible} visible and {hidden} hidden cases and {classes} classes of values, "
+        f"right in {len(runs)} runs, on {visible} visible and {hidden} hidden cases{drawn}, "
         f"beside {reference}; ‖out − ref‖ / ‖ref‖ is at most {error:.1e}{tested}"
     )
 

@@ -36,19 +36,18 @@ def _use(node: Kernel, image: bytes, arch: str) -> KernelUse | None:
     """None for a kernel of a library, whose image holds others, too."""
     from elftools.elf.elffile import ELFFile
 
-    from tilewright.compiler.cubin import occupancy, resources
-    from tilewright.gpu.specs import SM_LIMITS
+    from tilewright.compiler.cubin import resources
 
     if sum(section.name.startswith(".text.") for section in ELFFile(io.BytesIO(image)).iter_sections()) != 1:
         return None
-    cubin, threads, limits = resources(image, [], arch, node.shared), math.prod(node.block), SM_LIMITS.get(arch)
-    ctas, limited_by = occupancy(cubin.registers, cubin.shared_bytes, threads, limits) if limits else (None, "")
+    threads = math.prod(node.block)  # cuTile launches blocks of 1, and its images say how many threads they are
+    held = resources(image, [], arch, node.shared, threads if threads > 1 else 0)
     return KernelUse(
         name=node.symbol,
-        registers=cubin.registers,
-        stack_bytes=cubin.stack_bytes,
-        shared_bytes=cubin.shared_bytes,
-        warps_per_sm=None if ctas is None else ctas * threads // 32,
-        max_warps_per_sm=limits.threads // 32 if limits else 0,
-        limited_by=limited_by,
+        registers=held.registers,
+        stack_bytes=held.stack_bytes,
+        shared_bytes=held.shared_bytes,
+        warps_per_sm=held.warps_per_sm,
+        max_warps_per_sm=held.max_warps_per_sm,
+        limited_by=held.limited_by,
     )
