@@ -69,7 +69,8 @@ def test_counters_of_programs_are_read(tmp_path: Path) -> None:
     assert [*map(len, found.cases)] == [counts[0], 0, counts[1]]
     (launch,) = found.cases[0]
     print(launch)
-    assert launch.dram_percent > 50
+    assert launch.time_ns > 0
+    assert launch.dram_percent > 10  # clocks are left as they are, and a GPU that was idle runs slowly
 
 
 def test_a_profile_shows_the_kernels_of_a_call(make_task: Callable[..., Path]) -> None:

@@ -31,6 +31,8 @@ class Loaded:
 
     graph: Any
     libraries: list[Any]
+    functions: dict[tuple[str, str], Any]
+    """By image and symbol."""
     variables: list[tuple[int, int]]
     """Address and bytes of what its images have in global memory."""
 
@@ -78,7 +80,7 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
         raise
     finally:
         cuda.cuGraphDestroy(graph)
-    return Loaded(made, [*libraries.values()], kept)
+    return Loaded(made, [*libraries.values()], functions, kept)
 
 
 _names = functools.lru_cache(maxsize=IMAGES)(lambda image: [name.encode() for name in variables(image)])
@@ -115,6 +117,60 @@ def _function(library: Any, node: Kernel) -> Any:
     return function
 
 
+def launch(node: Kernel | Memset | Copy, functions: dict[tuple[str, str], Any], stream: Any) -> None:
+    """Launch a node by itself, outside of the graph, whose loading has set the attributes of the `functions`."""
+    doing = "launching a node by itself"
+    if isinstance(node, Memset):
+        fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[node.element]
+        pitch = node.pitch or node.element * node.width
+        ok(fill(cuda.CUdeviceptr(node.at), pitch, node.value, node.width, node.height, stream), doing)
+    elif isinstance(node, Copy):
+        ok(cuda.cuMemcpy3DAsync(_box(node), stream), doing)
+    else:
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = node.block
+        config.sharedMemBytes, config.hStream = node.shared, stream
+        given = []
+        for which, value in _attributes(node):
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id, attribute.value = which, value
+            given.append(attribute)
+        config.attrs, config.numAttrs = given, len(given)
+        _, places = held = _parameters(node)
+        ok(cuda.cuLaunchKernelEx(config, functions[node.image, node.symbol], ctypes.addressof(places), 0), doing)
+        del held  # until here the driver read the values
+
+
+def _parameters(node: Kernel) -> tuple[list[Any], Any]:
+    """The values of a kernel's parameters, and where they lie."""
+    values = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in node.parameters]
+    return values, (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
+
+
+def _attributes(node: Kernel) -> list[tuple[Any, Any]]:
+    """What a launch says beside its grid."""
+    found: list[tuple[Any, Any]] = []
+
+    def value(which: Any) -> Any:
+        found.append((which, cuda.CUkernelNodeAttrValue()))
+        return found[-1][1]
+
+    if any(node.cluster):
+        size = value(_Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
+        size.x, size.y, size.z = node.cluster
+    if node.cluster_policy:
+        policy = cuda.CUclusterSchedulingPolicy(node.cluster_policy)
+        value(
+            _Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+        ).clusterSchedulingPolicyPreference = policy
+    if node.cooperative:
+        value(_Launch.CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1
+    if node.priority:
+        value(_Launch.CU_LAUNCH_ATTRIBUTE_PRIORITY).priority = node.priority
+    return found
+
+
 def _add_kernel(graph: Any, node: Kernel, function: Any) -> Any:
     doing = f"adding kernel {node.symbol}"
     if node.shared > LARGE_SHARED:
@@ -124,36 +180,18 @@ def _add_kernel(graph: Any, node: Kernel, function: Any) -> Any:
     ok(cuda.cuFuncSetAttribute(function, which, node.carve_out), doing)
     if math.prod(node.cluster) > PORTABLE_CLUSTER:
         ok(cuda.cuFuncSetAttribute(function, _Function.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), doing)
-    values = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in node.parameters]
-    places = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
     params = cuda.CUDA_KERNEL_NODE_PARAMS()
     params.func = function
     params.gridDimX, params.gridDimY, params.gridDimZ = node.grid
     params.blockDimX, params.blockDimY, params.blockDimZ = node.block
     params.sharedMemBytes = node.shared
+    _, places = held = _parameters(node)
     params.kernelParams = ctypes.addressof(places)
     handle = ok(cuda.cuGraphAddKernelNode(graph, [], 0, params), doing)
-    value = cuda.CUkernelNodeAttrValue()
-    if any(node.cluster):
-        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = node.cluster
-        _set(handle, _Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value, doing)
-    if node.cluster_policy:
-        value = cuda.CUkernelNodeAttrValue()
-        value.clusterSchedulingPolicyPreference = cuda.CUclusterSchedulingPolicy(node.cluster_policy)
-        _set(handle, _Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, value, doing)
-    if node.cooperative:
-        value = cuda.CUkernelNodeAttrValue()
-        value.cooperative = 1
-        _set(handle, _Launch.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value, doing)
-    if node.priority:
-        value = cuda.CUkernelNodeAttrValue()
-        value.priority = node.priority
-        _set(handle, _Launch.CU_LAUNCH_ATTRIBUTE_PRIORITY, value, doing)
+    del held  # until here the driver read the values
+    for which, value in _attributes(node):
+        ok(cuda.cuGraphKernelNodeSetAttribute(handle, which, value), doing)
     return handle
-
-
-def _set(handle: Any, which: Any, value: Any, doing: str) -> None:
-    ok(cuda.cuGraphKernelNodeSetAttribute(handle, which, value), doing)
 
 
 def _add_memory(graph: Any, node: Memset | Copy, context: Context) -> Any:
@@ -162,13 +200,17 @@ def _add_memory(graph: Any, node: Memset | Copy, context: Context) -> Any:
         params.dst, params.pitch, params.value = cuda.CUdeviceptr(node.at), node.pitch, node.value
         params.elementSize, params.width, params.height = node.element, node.width, node.height
         return ok(cuda.cuGraphAddMemsetNode(graph, [], 0, params, context.handle), "adding a memset")
+    return ok(cuda.cuGraphAddMemcpyNode(graph, [], 0, _box(node), context.handle), "adding a copy")
+
+
+def _box(node: Copy) -> Any:
     box = cuda.CUDA_MEMCPY3D()
     box.srcMemoryType = box.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
     box.srcDevice, box.dstDevice = cuda.CUdeviceptr(node.source), cuda.CUdeviceptr(node.to)
     box.srcPitch, box.dstPitch = node.source_pitch, node.to_pitch
     box.srcHeight, box.dstHeight = node.source_height, node.to_height
     box.WidthInBytes, box.Height, box.Depth = node.width, node.height, node.depth
-    return ok(cuda.cuGraphAddMemcpyNode(graph, [], 0, box, context.handle), "adding a copy")
+    return box
 
 
 def _add_edges(graph: Any, handle: Any, edges: list[tuple[Any, Edge]]) -> None:
