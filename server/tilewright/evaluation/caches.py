@@ -2,7 +2,7 @@
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
 copies: to a worker's folder before it loads its candidate, and out of it once it has ended. What the workers of a race
-compile, which load one version after the other, is not carried.
+compile, which load one version after the other, is not carried. A repository's tests find what the baseline's compiled.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.commandtask import JUNIT, OUT, Benchmark, CommandTask, Suite, holds, load, suite_of
+from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import PAIR_LOOKS
@@ -44,8 +45,14 @@ ALONE_RUNS = 3
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
 RESULT_LIMIT = 64 * 2**20
-UNUSABLE = b"raise ImportError('Tilewright asks whether anything reads this file')\n"
-"""What an editable file holds where it is asked whether a command uses it."""
+UNUSABLE = b"""class Unusable(BaseException):
+    pass
+
+
+raise Unusable("Tilewright asks whether anything reads this file")
+"""
+"""What an editable file holds where it is asked whether a command uses it. No ImportError: a package may catch that,
+and run another backend."""
 
 
 class Failure(Exception):
@@ -219,9 +226,12 @@ class HarnessReferee:
     def _tested(
         self, version: Version, message: Message, deadline: float, baseline: dict[str, Outcome] | None, broken: str = ""
     ) -> tuple[Judged, Ran]:
-        """One run of the tests. `broken`: an editable file that is made unusable first."""
+        """One run of the tests. `broken`: an editable file that is made unusable first. What is compiled in a run of
+        the baseline, which has no `baseline` to be held against, is there in all later runs."""
         command = version.task.file.correctness
         ran, junit, _ = self._run(version, command, message, deadline, broken)
+        if baseline is None and not broken:
+            copy_cache(self._folder / "run" / COMPILED, self._folder / COMPILED)
         return judge(ran, junit, holds(command.command, JUNIT), baseline), ran
 
     def _need_used(self, version: Version, message: Message, deadline: float) -> None:
@@ -249,6 +259,7 @@ class HarnessReferee:
         workplace = root / version.workplace
         if broken:
             (workplace / broken).write_bytes(UNUSABLE)
+        copy_cache(self._folder / COMPILED, scratch / COMPILED)
         place = Place(root, workplace, scratch, Path(message["hidden"]))
         files = {JUNIT: scratch / "junit.xml", OUT: scratch / "out"}
         words = [_filled(word, files) for word in command.command]
