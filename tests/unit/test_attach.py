@@ -256,15 +256,55 @@ def test_calls_are_noted_until_their_integers_take_too_much_room(monkeypatch: py
     assert [one["tensors"]["x"]["shape"] for one in noted.values()] == [[500], [501], [9]]
 
 
+def noted_in(folder: Path, calls_of: str) -> list[dict[str, Any]]:
+    options = ["--tilewright-calls-of", calls_of, "--tilewright-calls-into", "calls"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "tilewright.attach.capture", *options]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: list[dict[str, Any]] = json.loads((folder / "calls").read_text())
+    return found
+
+
 def test_calls_are_noted_where_tests_are_shared_out(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -n 2 --dist loadfile\n")
     (tmp_path / "ops.py").write_text("def same(x):\n    return x\n")
     (tmp_path / "test_ops.py").write_text("import ops, torch\n\n\ndef test_it():\n    ops.same(torch.ones(3))\n")
-    options = ["--tilewright-calls-of", "ops:same", "--tilewright-calls-into", "calls"]
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "tilewright.attach.capture", *options]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [one["test"] for one in json.loads((tmp_path / "calls").read_text())] == ["test_ops.py::test_it"]
+    assert [one["test"] for one in noted_in(tmp_path, "ops:same")] == ["test_ops.py::test_it"]
+
+
+OPS = """
+def double(x, out):
+    out.copy_(2 * x)
+    return out
+
+
+def count(x, seen):
+    seen += 1
+    return x + 1
+"""
+CALLS = """
+import ops, pytest, torch
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("backend", ["none", "torch"])
+def test_both(backend, size):
+    if backend == "none":
+        pytest.skip("not here")
+    x = torch.ones(size)
+    ops.double(x, torch.empty_like(x))
+    ops.count(x, torch.zeros(1))
+    assert size == 2, "the other sizes end with their last call"
+"""
+
+
+def test_the_first_parameters_of_a_test_run_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(OPS)
+    (tmp_path / "test_ops.py").write_text(CALLS)
+    noted = noted_in(tmp_path, "ops:")
+    assert [(one["function"], one["tensors"]["x"]["shape"], one["written"]) for one in noted] == [
+        ("double", [2], ["out"]), ("count", [2], []), ("double", [3], ["out"]), ("count", [3], [])
+    ]  # fmt: skip
 
 
 def test_a_folder_of_tests_runs_without_those_that_measure() -> None:

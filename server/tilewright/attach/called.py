@@ -24,6 +24,8 @@ from tilewright.task import Backend, parse_task
 
 SMALL_ELEMENTS, MODELLED_ELEMENTS = 2**16, 2**26
 """Of a case's dimensions multiplied, up to which kernels are interpreted, and up to which a CPU models them."""
+LARGE_ELEMENTS = 2**28
+"""Of all tensors of a call that is made again: comparing results takes some 20 bytes for each."""
 TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped")
 """Names in the code of a task that draws tensors."""
 
@@ -63,7 +65,7 @@ def calls_of(
             why = "it has no tensor"
         else:
             tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
-            call = Call(tensors, one["values"], one["test"], one["packed"])
+            call = Call(tensors, one["values"], one["test"], one["packed"], one["written"])
             calls.setdefault(one["function"], []).append(call)
     if not calls:
         raise UsageError(
@@ -86,8 +88,11 @@ def by_baseline(
     """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
     Sizes that no test has are not tried, since nobody knows whether the function is right there."""
     drawn = any("float" in tensor.dtype for tensor in calls[0].tensors.values())  # else nothing would be secret
-    inputs = inputs_of(calls, records=drawn)
+    fitting = [call for call in calls if call.elements <= LARGE_ELEMENTS] or calls[-1:]
+    inputs = inputs_of(fitting, records=drawn)
     head = head | {"reference": "baseline"}
+    if filled := [name for name in calls[0].tensors if any(name in call.written for call in calls)]:
+        head["outputs"] = filled
     beside = dict(draft.beside) | {"task.py": task_py("", "", inputs)}
     if any(inputs.recorded):
         beside["calls.json"] = json.dumps(inputs.recorded, indent=1) + "\n"
@@ -105,6 +110,8 @@ def by_baseline(
         f"cases: {len(inputs.cases)} calls of the tests, the largest; hidden: {len(inputs.others)} others",
         f"before a candidate is kept it passes {' '.join(tests)}",
     ]
+    if len(fitting) < len(calls):
+        seen.append(f"left out: {len(calls) - len(fitting)} calls whose tensors have over 2^28 elements")
     text = task_toml(head, visible, _hidden(inputs.others), {}, [], tests)
     found = replace(draft, text=text, seen=seen, beside=beside, is_open=inputs.open)
     return checked(found, files, head["frontend"], tell)

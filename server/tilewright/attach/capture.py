@@ -1,12 +1,14 @@
 """A pytest plugin that notes what a function is called with, for a run of its own: `-p tilewright.attach.capture`.
 
-It takes the function's place wherever that is held: by modules, registries and closures. A test that measures ends as
-soon as its call is noted.
+It takes the function's place wherever that is held: by modules, registries and closures. The first of a test's
+parameter sets runs to its end; the others, and tests that measure, end once they have made as many calls: tests mostly
+compile and compare, which says nothing about what they call.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -29,15 +31,40 @@ RECORDED_BYTES = 2**20
 RECORDED_TEXT = 4 * 2**20
 """Characters that the values of all calls take at most; a call with more is not noted."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+COPIED_BYTES = 2**31
+"""Of a call's tensors, up to which it is seen which of them the call changes."""
+TRIED = 4
+"""Configs of a search of cuTile's of which the first that runs is taken: a test needs no fast one."""
 _calls: dict[str, dict[str, Any]] = {}
 _within: list[str] = []
 _running: list[str] = []
+_made = [0]
+"""Calls that the running test has made so far."""
+_usual: dict[str, int] = {}
+"""Calls that a test function made with its first parameters."""
 
 
 def pytest_addoption(parser: Any) -> None:
     """The function, as module:function, or all of a module, as module:, and the file that calls are written to."""
     parser.addoption("--tilewright-calls-of", required=True)
     parser.addoption("--tilewright-calls-into", required=True)
+
+
+def pytest_configure(config: Any) -> None:
+    """Let a search of cuTile's take the first config that runs."""
+    try:
+        from cuda.tile import tune
+    except ImportError:
+        return
+    search = tune.exhaustive_search
+
+    def brief(space: Any, *arguments: Any, **options: Any) -> Any:
+        for one in [*space][:TRIED]:
+            with contextlib.suppress(Exception):
+                return search([one], *arguments, **options)
+        return search(space, *arguments, **options)
+
+    tune.exhaustive_search = tune._tune.exhaustive_search = brief
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -61,6 +88,13 @@ def pytest_collection_finish(session: Any) -> None:
 def pytest_runtest_setup(item: Any) -> None:
     """Note which test runs."""
     _running[:] = [item.nodeid]
+    _made[0] = 0
+
+
+def pytest_runtest_teardown(item: Any) -> None:
+    """Note how many calls a test function makes."""
+    if _made[0]:
+        _usual.setdefault(item.nodeid.partition("[")[0], _made[0])
 
 
 def noting(name: str, original: Any) -> Any:
@@ -72,16 +106,41 @@ def noting(name: str, original: Any) -> Any:
         if _within:
             return original(*arguments, **named)
         test = _running[-1] if _running else ""
-        note(signature, arguments, named, test, name)
-        if MEASURES.search(test.rpartition("::")[2].partition("[")[0]):
-            pytest.skip("its call is noted")
+        kept, live = note(signature, arguments, named, test, name)
+        _made[0] += 1
+        plain = test.partition("[")[0]
+        if MEASURES.search(plain.rpartition("::")[2]) or _made[0] >= _usual.get(plain, DISTINCT):
+            pytest.skip("its calls are noted")
         _within.append(name)
         try:
-            return original(*arguments, **named)
+            before = copies_of(live)
+            result = original(*arguments, **named)
+            kept["written"] = written(before, live, result)
+            return result
         finally:
             _within.pop()
 
     return noted
+
+
+def copies_of(live: dict[str, Any]) -> dict[str, Any]:
+    """Copies of a call's tensors, if there is room."""
+    small = sum(tensor.numel() * tensor.element_size() for tensor in live.values()) <= COPIED_BYTES
+    return {name: tensor.detach().clone() for name, tensor in live.items()} if small else {}
+
+
+def written(before: dict[str, Any], live: dict[str, Any], result: Any) -> list[str]:
+    """The tensors that a call changed, if all that it returned lies in these."""
+    import torch
+
+    def content(tensor: Any) -> Any:
+        return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+    changed = [name for name, copy in before.items() if not torch.equal(content(copy), content(live[name]))]
+    returned = [*(result if isinstance(result, list | tuple) else [result])]
+    places = {live[name].untyped_storage().data_ptr() for name in changed}
+    others = [one for one in returned if hasattr(one, "untyped_storage")]
+    return changed if {one.untyped_storage().data_ptr() for one in others} <= places else []
 
 
 def replace(original: Any, wrapper: Any) -> None:
@@ -106,17 +165,17 @@ def pytest_sessionfinish(session: Any) -> None:
 
 def note(
     signature: inspect.Signature, arguments: tuple[Any, ...], named: dict[str, Any], test: str = "", function: str = ""
-) -> None:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keep a call: its tensors, its numbers and words, how lists and tuples are made of these, and the types of all
-    else."""
+    else. Return what is kept, and its tensors themselves."""
+    call, others, live = Call({}, {}, test), dict[str, str](), dict[str, Any]()
     try:
         bound = signature.bind(*arguments, **named).arguments
-    except TypeError:
-        return  # the call fails by itself
-    call, others = Call({}, {}, test), dict[str, str]()
+    except TypeError:  # the call fails by itself
+        return {}, live
     further = next((name for name, one in signature.parameters.items() if one.kind is one.VAR_KEYWORD), "")
     for name, value in (bound | bound.pop(further, {})).items():
-        text = _taken(call, name, value)
+        text = _taken(call, live, name, value)
         if not text or (name in signature.parameters and signature.parameters[name].kind not in _BY_NAME):
             others[name] = type(value).__name__
         elif text != name:
@@ -126,20 +185,22 @@ def note(
     length += sum(len(tensor.content) for tensor in call.tensors.values())
     if len(_calls) < DISTINCT and length <= RECORDED_TEXT:
         kept = dataclasses.asdict(call) | {"others": others, "function": function}
-        _calls.setdefault(repr((function, shape, sorted(call.values.items()), call.packed, others)), kept)
+        key = repr((function, shape, sorted(call.values.items()), call.packed, others))
+        return _calls.setdefault(key, kept), live
+    return {}, live
 
 
-def _taken(call: Call, name: str, value: Any) -> str:
+def _taken(call: Call, live: dict[str, Any], name: str, value: Any) -> str:
     """Keep an argument's pieces under its name, and names made of it. Gives the code that puts it together; empty for
     what is no tensor, number or word, and not made of these."""
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "shape"):
-        call.tensors[name] = tensor_of(value)
+        call.tensors[name], live[name] = tensor_of(value), value
         return name
     if isinstance(value, int | float | str | bool | None):
         call.values[name] = value
         return name
     if isinstance(value, list | tuple):
-        pieces = [_taken(call, f"{name}_{number}", piece) for number, piece in enumerate(value)]
+        pieces = [_taken(call, live, f"{name}_{number}", piece) for number, piece in enumerate(value)]
         inside = ", ".join(pieces) + "," * (len(pieces) == 1)
         return "" if not all(pieces) else f"[{inside}]" if isinstance(value, list) else f"({inside})"
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):

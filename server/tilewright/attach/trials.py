@@ -115,16 +115,14 @@ def need_passing(files: Files, folder: PurePosixPath) -> None:
     runs = Runs(backend, ARCH, files, folder)
 
     async def judged() -> tuple[CorrectnessResult, Dumped | None]:
-        modelled = runs if backend is Backend.CPU else Runs(Backend.CPU, ARCH, files, folder)
         try:
             check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None)
             dump = None
-            if task.file.frontend is Frontend.CUTILE:
-                dump = await modelled.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
+            if backend is Backend.CPU and task.file.frontend is Frontend.CUTILE:  # there the check has interpreted them
+                dump = await runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
             return check, dump
         finally:
             await runs.close()
-            await modelled.close()
 
     check, dump = asyncio.run(judged())
     broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
