@@ -53,11 +53,15 @@ def unload(kernel: Kernel) -> None:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Kernel]]:
     """A class of kernels in a Triton that was just imported."""
     fresh = type("CompiledKernel", (Kernel,), {"__del__": unload})
-    names = ("triton", "triton.compiler", "triton.compiler.compiler", "triton.compiler.errors")
+    names = (
+        "triton", "triton.compiler", "triton.compiler.compiler", "triton.compiler.errors", "triton.runtime",
+        "triton.runtime.autotuner",
+    )  # fmt: skip
     for name in names:
         monkeypatch.setitem(sys.modules, name, module_from_spec(ModuleSpec(name, None)))
     sys.modules[names[2]].__dict__["CompiledKernel"] = fresh
     sys.modules[names[3]].__dict__["CompilationError"] = CompilationError
+    sys.modules[names[5]].__dict__["Autotuner"] = type("Autotuner", (), {"_bench": None})
     monkeypatch.delitem(sys.modules, RUNTIME, raising=False)
     yield fresh
     sys.modules.pop(RUNTIME, None)
