@@ -104,6 +104,8 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     for case in result.cases:
         if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
             detail = f"{_percent(case.speedup, mark)} speed on {case_label(case.case)}"
+            if len(result.cases) > 1:
+                detail += f"; {shown} over all cases"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
         if case.sustained is not None and case.sustained.high < 1:
             detail = f"{shown}, but {case.sustained} on {case_label(case.case)}"

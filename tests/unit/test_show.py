@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tilewright.evaluation.ordinary import Ordinary
-from tilewright.evaluation.results import CaseCheck, CaseTiming, CorrectnessResult, Level, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.session import show
 from tilewright.session.records import Checked, Started
 from tilewright.session.state import State
@@ -80,6 +80,27 @@ def test_a_text_that_is_cut_says_where_all_of_it_is() -> None:
 def test_names_that_are_left_out_are_counted() -> None:
     assert few(["a", "b"]) == "a, b"
     assert few(list("abcdefg")) == "a, b, c, d, e and 2 more"
+
+
+def test_an_iteration_says_what_each_case_gains() -> None:
+    def timing(size: int, speedup: float | None, same: bool = False) -> CaseTiming:
+        case = {"M": 64, "N": size}
+        return CaseTiming(
+            case=case,
+            level=Level.REPLAYED,
+            latency_ms=1.0,
+            speedup=speedup,
+            same=same,
+            bound="memory",
+            roofline_percent=61.4,
+        )
+
+    cases = [timing(128, 1.226), timing(256, 1.0, same=True), timing(512, 0.946)]
+    text = show._by_case(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=cases))
+    ceiling = "61% of the memory ceiling"
+    assert text == f"N=512: -5.4%, {ceiling}; N=256: same program, {ceiling}; N=128: +22.6%, {ceiling}"
+    alone = BenchmarkResult(status=Status.PASSED, level=Level.MODELLED, cases=[timing(128, None)])
+    assert show._by_case(alone) == f"~{ceiling}"
 
 
 def test_a_case_says_what_its_figure_does_not() -> None:

@@ -130,7 +130,7 @@ class IterationReport(Record):
     row: str | None = None
     advice: Advice | None = None
     message: str | None = Field(None, description="where and how the candidate failed")
-    bound: str | None = Field(None, description="what bounds the candidate's cases")
+    cases: str | None = Field(None, description="what each case gains or loses, and how near it is to its ceiling")
     commit: str | None = Field(None, description="of the kept edit")
     recovery: str | None = Field(None, description="ref that keeps the reverted files")
     next: str

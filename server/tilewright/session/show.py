@@ -230,8 +230,6 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         then = f"ask the user how to go on; then edit, and call {STEP} with go_on=true"
     if job is not None:
         text, then = f"{text}; the row is on record; still running: {job.message}", job.again
-    cases = result.cases if result is not None else []
-    bounds = dict.fromkeys(bounded_by(case.bound, case.roofline_percent) for case in cases)
     return IterationReport(
         summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
@@ -239,9 +237,23 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         row=render_row(state.table()[number]),
         advice=row.advice,
         message=_failure(attempt),
-        bound=", ".join(filter(None, bounds)) or None,
+        cases=_by_case(result) or None if result is not None and not result.same else None,
         next=then,
     )
+
+
+def _by_case(result: BenchmarkResult) -> str:
+    """What each case gains or loses, the largest loss first, and its share of the nearest ceiling. A case is named by
+    what not all have in common."""
+    cases, mark = sorted(result.cases, key=lambda case: case.speedup or 1.0), "~" if result.modelled else ""
+    lines = []
+    for case in cases if len(cases) <= CASES_SHOWN else [*cases[: CASES_SHOWN // 2], *cases[-CASES_SHOWN // 2 :]]:
+        own = {name: value for name, value in case.case.items() if any(one.case.get(name) != value for one in cases)}
+        speed = f"{mark}{case.speedup - 1:+.1%}" if case.speedup is not None else ""
+        share = f"{mark}{case.roofline_percent:.0f}% of the {case.bound} ceiling" if case.roofline_percent else ""
+        told = ["same program" if case.same else speed, share]
+        lines.append(": ".join(filter(None, (case_label(own), ", ".join(filter(None, told))))))
+    return "; ".join(lines)
 
 
 def _failure(attempt: Attempt) -> str | None:

@@ -148,7 +148,7 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
         yield f"{number}  {status}  {latency}{' ms' if latency != '-' else ''}  {name}"
     if report.advice is not None and report.advice.action != "stop":
         yield f"{report.advice.action}: {report.advice.reason}"
-    yield from filter(None, [report.message, report.bound and f"bound: {report.bound}"])
+    yield from filter(None, [report.message, report.cases])
     if report.recovery:
         yield f"the reverted files are kept as {report.recovery}"
     yield f"next: {report.next}"
