@@ -112,3 +112,8 @@ def test_a_call_that_its_user_breaks_off_says_how_to_go_on(tmp_path: Path) -> No
     finally:
         signal.signal(signal.SIGINT, before)
     assert (done.exit_code, " ".join(done.stderr.split())) == (130, BROKEN_OFF)
+
+
+def test_a_page_is_a_file_for_who_has_no_resources() -> None:
+    said = in_commands("skill://perf-loop/references/playbook-tiles.md explains raise-occupancy")
+    assert Path(said.partition(" ")[0]).read_text().startswith("# ")

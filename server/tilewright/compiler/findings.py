@@ -53,7 +53,8 @@ DO = {
     Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16 elements",
     Treatment.TMA_RULES: "bring the load within TMA's rules",
     Treatment.TILES_FOR_GATHERS: "replace gather or scatter by a tile load or store where indices are regular",
-    Treatment.RAISE_OCCUPANCY: "replace_hints with a higher occupancy (2, 4, 8), while nothing spills",
+    Treatment.RAISE_OCCUPANCY: "replace_hints with an occupancy above the present CTAs per SM, while nothing spills; "
+    "if registers limit it, with num_worker_warps=8",
     Treatment.TILE_SHAPE: "larger tiles, while nothing spills",
     Treatment.FEWER_DIVISIONS: "divide once and multiply by the reciprocal, or divide with rounding_mode APPROX",
     Treatment.ZERO_PADDING: "last of all, load with PaddingMode.ZERO and put the other value in with ct.where",

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from tilewright.bundled import references
 from tilewright.errors import UsageError
 from tilewright.files import repository_of
+from tilewright.skillpack import HOST, uri
 from tilewright.text import printable
 from tilewright.tools import table
 
@@ -75,8 +77,9 @@ def command_of(tool: Tool[Any, Any]) -> str:
 
 
 def in_commands(text: str) -> str:
-    """What a tool says, with commands in place of tools' names. A name without `_` is a tool's only after `call`."""
-    tools = table()
+    """What a tool says, with commands in place of tools' names, and files in place of resources. A name without `_` is
+    a tool's only after `call`."""
+    tools, text = table(), text.replace(uri(HOST, "references"), str(references()))
     names = [name if "_" in name else f"(?<=call ){name}" for name in tools]
     flags = "resume|go_on|include_dirty|allow_unconfined"
 
