@@ -12,7 +12,7 @@ from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
 
 TASK = f"{FOLDER}; default: the session's, else {CONFIGURED}"
-CONFIG = "tunable parameters to set for this call, named as in autotune's space"
+CONFIG = "tunable parameters and hints to set for this call, as in TILE=64 or occupancy=4, named as in autotune's space"
 
 
 class DumpIr(Params):
