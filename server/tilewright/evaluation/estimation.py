@@ -81,18 +81,8 @@ def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[st
 
 def _kernels(call: CallProfile) -> list[KernelUse]:
     """What each kernel of a call occupies."""
-    return [
-        KernelUse(
-            name=name,
-            registers=resources.registers,
-            stack_bytes=resources.stack_bytes,
-            shared_bytes=resources.shared_bytes,
-            warps_per_sm=resources.warps_per_sm,
-            max_warps_per_sm=resources.max_warps_per_sm,
-            limited_by=resources.limited_by,
-        )
-        for name, resources in {launch.kernel: launch.resources for launch in call.launches}.items()
-    ]
+    used = {launch.kernel: launch.resources for launch in call.launches}
+    return [KernelUse.of(name, resources) for name, resources in used.items()]
 
 
 def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:

@@ -314,7 +314,10 @@ class Referee:
             else:
                 need_compiler()
                 ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))
-            self._environment = environment(self._backend, self._arch, self._gpu, self._pool.isolation(), ceilings)
+            device = self._gpu.name if self._gpu else f"{spec_by_arch(self._arch).name} (modelled)"
+            self._environment = environment(
+                self._backend, device, self._arch, self._gpu, self._pool.isolation(), ceilings
+            )
         return self._environment
 
     def _task(self, message: Message) -> TaskCode:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from tilewright.compiler.resources import Resources
 from tilewright.evaluation.ordinary import Ordinary
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.roofline.bounds import Ceilings
@@ -207,6 +208,11 @@ class KernelUse(Record):
     max_warps_per_sm: int = 0
     limited_by: str = Field("", description="what keeps a further CTA off the SM")
 
+    @classmethod
+    def of(cls, name: str, held: Resources) -> KernelUse:
+        """What a kernel of this name holds."""
+        return cls(name=name, **{field: getattr(held, field) for field in cls.model_fields if field != "name"})
+
 
 CAPTURED_ANEW = "incumbent captured anew"
 """What a row says where a program that was kept cannot be replayed here."""
@@ -333,16 +339,12 @@ class Environment(Record):
     confined: bool = Field(True, description="files and system calls of a worker are restricted")
     unprotected: str = Field("", description="in two words, that a worker is not confined, or not in all")
     ceilings: Ceilings
-    draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 
     @property
     def toolkit(self) -> str:
         """What compiles cuTile's kernels here, as the modules that `autotune` writes say it, too."""
         return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
 
-
-DRAWS = 6
-"""Another number: the same secret draws other hidden cases."""
 
 
 def geometric_mean(values: Sequence[float], weights: Sequence[float] = ()) -> float:

@@ -13,6 +13,7 @@ if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
 
 import contextlib
+import platform
 import posixpath
 import random
 import shutil
@@ -27,14 +28,15 @@ from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import PAIR_LOOKS
+from tilewright.evaluation.surroundings import environment
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
-from tilewright.harness import surroundings
 from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import FigureError, read_figures
 from tilewright.harness.outcomes import Judged, Outcome, ReportError, judge, properties_of
+from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import Rules
 from tilewright.task import Backend, Command, TaskError
 from tilewright.wire.channel import Channel, Message
@@ -99,8 +101,10 @@ class HarnessReferee:
 
     def environment(self, message: Message) -> Message:
         """Where this runs."""
-        isolation = isolation_here(Path(message["hidden"]), self._scratch())
-        return {"environment": surroundings.environment(self._backend, self._gpu, isolation).model_dump()}
+        isolation, gpu = isolation_here(Path(message["hidden"]), self._scratch()), self._gpu
+        device, arch = (gpu.name, gpu.arch) if gpu else (_processor(), platform.machine())
+        unknown = Ceilings(copy_bytes_per_s=0.0, flops={}, measured=False)
+        return {"environment": environment(self._backend, device, arch, gpu, isolation, unknown).model_dump()}
 
     def correctness(self, message: Message) -> Message:
         """Run the tests on a candidate, and hold them against how they ended on the baseline."""
@@ -321,6 +325,13 @@ class HarnessReferee:
 
     def _recorder(self) -> contextlib.AbstractContextManager[Recorder | None]:
         return Recorder(self._gpu.uuid, set()) if self._gpu else contextlib.nullcontext()
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def _filled(word: str, files: dict[str, Path]) -> str:

@@ -61,14 +61,13 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
             if then != now:
                 lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
         limit = 60 * started.rules.iteration_minutes
-        alike = here.draws == started.environment.draws
         versions = [] if started.harness else [_files(checkout, started, commit) for commit in attempt.versions]
         again = await runs.correctness(candidate, checked.secret, limit, tell, begun.known, versions)
-        lines += compare_checks(checked.result, again, alike)
+        lines.append(compare_checks(checked.result, again))
         if measured is not None and measured.sizes is not None:
             drawn = sizes_secret(measured.secret)
             again = await runs.widely(candidate, drawn, tell, versions, limit, replayed_in(measured.first))
-            lines += compare_checks(measured.sizes, again, alike, "sizes")
+            lines.append(compare_checks(measured.sizes, again, "sizes"))
         if measured is not None:
             confirms = measured.again is not None
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, tell, confirms)
@@ -78,18 +77,14 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
     return lines
 
 
-def compare_checks(
-    logged: CorrectnessResult, again: CorrectnessResult, same_rules: bool = True, what: str = "check"
-) -> list[Line]:
+def compare_checks(logged: CorrectnessResult, again: CorrectnessResult, what: str = "check") -> Line:
     """The logged check and the one of now: the same status on the same inputs, which follow from the secret. Of
     many sizes, one may get further than the other in the time that they have."""
     if again.status is Status.VOID:
-        return [Line(what, Mark.FAIL, f"could not be made again: {again.message}")]
-    drawn = "another version drew the logged inputs: the same secret gives other sizes here"
-    lines = [] if same_rules else [Line("inputs", Mark.WARN, drawn)]
+        return Line(what, Mark.FAIL, f"could not be made again: {again.message}")
     same = logged.status is again.status and (what == "sizes" or len(logged.cases) == len(again.cases))
     shown = f"logged {logged.status} over {len(logged.cases)} cases, now {again.status} over {len(again.cases)}"
-    return [*lines, Line(what, _mark(same), shown)]
+    return Line(what, _mark(same), shown)
 
 
 def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, rules: Rules = DEFAULT) -> list[Line]:

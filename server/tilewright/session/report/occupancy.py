@@ -41,13 +41,4 @@ def _use(node: Kernel, image: bytes, arch: str) -> KernelUse | None:
     if sum(section.name.startswith(".text.") for section in ELFFile(io.BytesIO(image)).iter_sections()) != 1:
         return None
     threads = math.prod(node.block)  # cuTile launches blocks of 1, and its images say how many threads they are
-    held = resources(image, [], arch, node.shared, threads if threads > 1 else 0)
-    return KernelUse(
-        name=node.symbol,
-        registers=held.registers,
-        stack_bytes=held.stack_bytes,
-        shared_bytes=held.shared_bytes,
-        warps_per_sm=held.warps_per_sm,
-        max_warps_per_sm=held.max_warps_per_sm,
-        limited_by=held.limited_by,
-    )
+    return KernelUse.of(node.symbol, resources(image, [], arch, node.shared, threads if threads > 1 else 0))
