@@ -71,8 +71,7 @@ def test_a_baseline_is_replayed_alone(bench: Bench) -> None:
     assert case.peak_bytes >= 4 * int(case.case["N"])
     assert case.roofline_percent is not None
     assert 5 < case.roofline_percent < 105
-    assert result.telemetry is not None
-    assert result.telemetry.sm_clock_mhz is not None
+    assert not [text for text in result.gpu if "memory errors" in text]
 
 
 def test_twice_the_work_takes_twice_the_time(bench: Bench) -> None:

@@ -23,7 +23,6 @@ from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Ra
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Evidence, Pair
-from tilewright.gpu.telemetry import Telemetry
 from tilewright.policy import Reason, VerdictKind, settled, verdict_of_benchmark
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
@@ -162,7 +161,7 @@ class Stage:
             own=set(),
             sample=lambda: None,
             busy_strangers=lambda: set(),
-            result=lambda: Telemetry(),
+            off=list,
             joules=lambda: None,
         )
 

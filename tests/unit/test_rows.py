@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status
-from tilewright.gpu.telemetry import Telemetry
 from tilewright.session.rows import remarks
 
 TIMING = CaseTiming(case={"N": 1}, level=Level.REPLAYED, latency_ms=1.0)
@@ -15,7 +14,7 @@ def of(case: CaseTiming = TIMING, **fields: object) -> BenchmarkResult:
 
 
 def test_a_row_has_no_remark_if_nothing_is_off() -> None:
-    assert remarks(of(telemetry=Telemetry(throttled=["power limit"], ecc_errors=0))) == []
+    assert remarks(of(gpu=[])) == []
 
 
 def test_a_row_names_what_is_off() -> None:
@@ -26,7 +25,7 @@ def test_a_row_names_what_is_off() -> None:
             uncompared="N=1: too short",
             unjudged=["N=1"],
             host="+30 us on the host",
-            telemetry=Telemetry(throttled=["thermal slowdown"]),
+            gpu=["GPU: thermal slowdown"],
         )
     )
     assert found == [

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.ordinary import Ordinary
-from tilewright.gpu.telemetry import Telemetry
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
 from tilewright.rules import DEFAULT
@@ -287,7 +286,7 @@ class BenchmarkResult(Record):
     speedup_high: float | None = None
     resolution: float | None = Field(None, description="of a session's last program against itself: half width")
     cases: list[CaseTiming] = Field(default_factory=list)
-    telemetry: Telemetry | None = None
+    gpu: list[str] = Field([], description="what was wrong with the GPU meanwhile, in a few words each")
     output: str = ""
     seconds: float = 0.0
     phases: dict[str, float] = Field({}, description="where the seconds went")
@@ -344,7 +343,6 @@ class Environment(Record):
     def toolkit(self) -> str:
         """What compiles cuTile's kernels here, as the modules that `autotune` writes say it, too."""
         return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
-
 
 
 def geometric_mean(values: Sequence[float], weights: Sequence[float] = ()) -> float:

@@ -11,37 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from tilewright.wire.record import Record
-
 MIN_DRIVER = 580
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 RECENT_US = 3_000_000
 THROTTLED = {
-    0x4: "power limit",
     0x8: "hardware slowdown",
     0x20: "thermal slowdown",
     0x40: "thermal slowdown of the hardware",
     0x80: "power brake",
 }
-"""NVML's reasons for a lower clock. The others, such as an idle GPU, are a setting or no limit."""
-EXPECTED = THROTTLED[0x4]
-"""The reason that a heavy kernel gives any GPU: a gain without a rest shows what it does."""
-
-
-class Telemetry(Record):
-    """A GPU over the course of a measurement."""
-
-    sm_clock_mhz: tuple[int, int] | None = Field(None, description="lowest and highest seen")
-    throttled: list[str] = Field([], description="why the clock was lowered at times")
-    ecc_errors: int | None = Field(None, description="uncorrected ones of memory since the driver was loaded")
-
-    @property
-    def off(self) -> list[str]:
-        """What a reader of a figure should know, in a few words each."""
-        said = [f"GPU: {reason}" for reason in self.throttled if reason != EXPECTED]
-        return said + ([f"GPU: {self.ecc_errors} memory errors"] if self.ecc_errors else [])
+"""NVML's reasons for a lower clock, but for the power limit, which a heavy kernel gives any GPU: a gain without a rest
+shows what that does. The others, such as an idle GPU, are a setting or no limit."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,6 @@ class Recorder:
     def __init__(self, uuid: str, own: set[int]) -> None:
         self._uuid = uuid
         self.own = own
-        self._clocks: list[int] = []
         self._throttled = 0
         self._stack = contextlib.ExitStack()
         self._handle: Any = None
@@ -178,8 +157,7 @@ class Recorder:
         self._stack.close()
 
     def sample(self) -> None:
-        """Read the clock, and why it is lowered."""
-        self._clocks += filter(None, [self._read("nvmlDeviceGetClockInfo", 1)])  # 1: NVML_CLOCK_SM
+        """Read why the clock is lowered."""
         self._throttled |= int(self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0)
 
     def joules(self) -> float | None:
@@ -204,13 +182,11 @@ class Recorder:
         recent = max((int(entry.timeStamp) for entry in used), default=0) - RECENT_US
         return {int(entry.pid) for entry in used if entry.smUtil and entry.timeStamp > recent} & strangers
 
-    def result(self) -> Telemetry:
-        """What was seen so far, and how the GPU is now."""
-        return Telemetry(
-            sm_clock_mhz=(min(self._clocks), max(self._clocks)) if self._clocks else None,
-            throttled=[reason for bit, reason in THROTTLED.items() if self._throttled & bit],
-            ecc_errors=self._read("nvmlDeviceGetTotalEccErrors", 1, 0),  # 1: uncorrected, 0: volatile
-        )
+    def off(self) -> list[str]:
+        """What a reader of a figure should know of the GPU so far, in a few words each."""
+        said = [f"GPU: {reason}" for bit, reason in THROTTLED.items() if self._throttled & bit]
+        errors = self._read("nvmlDeviceGetTotalEccErrors", 1, 0)  # 1: uncorrected, 0: since the driver was loaded
+        return [*said, *([f"GPU: {errors} memory errors"] if errors else [])]
 
     def _read(self, query: str, *arguments: int) -> Any:
         import pynvml

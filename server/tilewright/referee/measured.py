@@ -371,6 +371,6 @@ def _together(run: Run, timings: list[CaseTiming], intervals: Sequence[Interval]
         level=max((timing.level for timing in timings), key=LEVELS.index),
         latency_ms=geometric_mean([timing.latency_ms for timing in timings], weights),
         cases=[one.model_copy(update={"weight": each}) for one, each in zip(timings, weights, strict=True)],
-        telemetry=run.recorder.result(),
+        gpu=run.recorder.off(),
         **found,
     )

@@ -118,8 +118,11 @@ def remarks(result: BenchmarkResult) -> list[str]:
         CAPTURED_ANEW: any(CAPTURED_ANEW in case.note for case in result.cases),
         UNSTEADY: not all(case.steady for case in result.cases),
     }
-    off = result.telemetry.off if result.telemetry is not None else []
-    return [*(words for words, holds in said.items() if holds), *off, *filter(None, [result.host, result.sustained])]
+    return [
+        *(words for words, holds in said.items() if holds),
+        *result.gpu,
+        *filter(None, [result.host, result.sustained]),
+    ]
 
 
 def luck(sizes: int, tries: int) -> float:
