@@ -118,11 +118,11 @@ def _function(library: Any, node: Kernel) -> Any:
 
 
 def launch(node: Kernel | Memset | Copy, functions: dict[tuple[str, str], Any], stream: Any) -> None:
-    """Launch a node by itself, outside of the graph, whose loading has set the attributes of the `functions`."""
+    """Launch a node by itself, outside of the graph that was loaded with these `functions`."""
     doing = "launching a node by itself"
     if isinstance(node, Memset):
         fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[node.element]
-        pitch = node.pitch or node.element * node.width
+        pitch = node.pitch if node.height > 1 else node.element * node.width
         ok(fill(cuda.CUdeviceptr(node.at), pitch, node.value, node.width, node.height, stream), doing)
     elif isinstance(node, Copy):
         ok(cuda.cuMemcpy3DAsync(_box(node), stream), doing)
@@ -137,8 +137,10 @@ def launch(node: Kernel | Memset | Copy, functions: dict[tuple[str, str], Any], 
             attribute.id, attribute.value = which, value
             given.append(attribute)
         config.attrs, config.numAttrs = given, len(given)
+        function = functions[node.image, node.symbol]
+        _prepare(function, node, doing)
         _, places = held = _parameters(node)
-        ok(cuda.cuLaunchKernelEx(config, functions[node.image, node.symbol], ctypes.addressof(places), 0), doing)
+        ok(cuda.cuLaunchKernelEx(config, function, ctypes.addressof(places), 0), doing)
         del held  # until here the driver read the values
 
 
@@ -171,8 +173,8 @@ def _attributes(node: Kernel) -> list[tuple[Any, Any]]:
     return found
 
 
-def _add_kernel(graph: Any, node: Kernel, function: Any) -> Any:
-    doing = f"adding kernel {node.symbol}"
+def _prepare(function: Any, node: Kernel, doing: str) -> None:
+    """Set what the function needs for this launch, which another node may launch otherwise."""
     if node.shared > LARGE_SHARED:
         which = _Function.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         ok(cuda.cuFuncSetAttribute(function, which, node.shared), doing)
@@ -180,6 +182,11 @@ def _add_kernel(graph: Any, node: Kernel, function: Any) -> Any:
     ok(cuda.cuFuncSetAttribute(function, which, node.carve_out), doing)
     if math.prod(node.cluster) > PORTABLE_CLUSTER:
         ok(cuda.cuFuncSetAttribute(function, _Function.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), doing)
+
+
+def _add_kernel(graph: Any, node: Kernel, function: Any) -> Any:
+    doing = f"adding kernel {node.symbol}"
+    _prepare(function, node, doing)
     params = cuda.CUDA_KERNEL_NODE_PARAMS()
     params.func = function
     params.gridDimX, params.gridDimY, params.gridDimZ = node.grid
