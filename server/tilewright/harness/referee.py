@@ -47,12 +47,7 @@ ALONE_RUNS = 3
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
 RESULT_LIMIT = 64 * 2**20
-UNUSABLE = b"""class Unusable(BaseException):
-    pass
-
-
-raise Unusable("Tilewright asks whether anything reads this file")
-"""
+UNUSABLE = b"raise BaseException('Tilewright asks whether anything reads this file')\n"
 """What an editable file holds where it is asked whether a command uses it. No ImportError: a package may catch that,
 and run another backend."""
 
@@ -198,7 +193,7 @@ class HarnessReferee:
                 if found.is_decided() or time.monotonic() >= until:
                     break
         result = found.result()
-        return result.model_copy(update={"telemetry": recorder.result()}) if recorder is not None else result
+        return result.model_copy(update={"gpu": recorder.off()}) if recorder is not None else result
 
     def _measured(self, version: Version, message: Message, deadline: float) -> Measured:
         """One run of the benchmark command. Raises `Failure`."""
@@ -263,7 +258,8 @@ class HarnessReferee:
         workplace = root / version.workplace
         if broken:
             (workplace / broken).write_bytes(UNUSABLE)
-        copy_cache(self._folder / COMPILED, scratch / COMPILED)
+        if not isinstance(command, Benchmark):  # it may time what is compiled, for both versions alike
+            copy_cache(self._folder / COMPILED, scratch / COMPILED)
         place = Place(root, workplace, scratch, Path(message["hidden"]))
         files = {JUNIT: scratch / "junit.xml", OUT: scratch / "out"}
         words = [_filled(word, files) for word in command.command]
