@@ -93,6 +93,13 @@ def test_a_baseline_whose_shapes_follow_from_values_is_refused(make_task: Callab
     assert (done.returncode, "gives outputs of other shapes on other values of N=" in done.stderr) == (2, True), done
 
 
+@pytest.mark.parametrize(("body", "status"), [("return x * factor", 2), ("return x.mul_(factor)", 0)])
+def test_a_baseline_changes_what_it_is_judged_by(make_task: Callable[..., Path], body: str, status: int) -> None:
+    toml = BASELINE.replace("timeout_s = 20", 'timeout_s = 20\nfrontend = "torch"\noutputs = ["x"]')
+    done = tilewright("check", "task", cwd=make_task(f"def scale(x, factor):\n    {body}\n", toml, DRAWS))
+    assert (done.returncode, "changes none of x on N=" in done.stderr) == (status, status == 2), done
+
+
 def test_cases_for_a_gpu_are_not_drawn_on_the_cpu(make_task: Callable[..., Path]) -> None:
     large = f'\n[[cases]]\nN = {1 << 46}\ndtype = "float32"\nbackend = "cuda"\n'
     done = tilewright("check", "task", cwd=make_task(SCALE_KERNEL, BASELINE + large, DRAWS))

@@ -281,6 +281,11 @@ def double(x, out):
 def count(x, seen):
     seen += 1
     return x + 1
+
+
+def told(x, seen):
+    seen += 1
+    return {"out": x + 1}
 """
 CALLS = """
 import ops, pytest, torch
@@ -292,8 +297,11 @@ def test_both(backend, size):
     if backend == "none":
         pytest.skip("not here")
     x = torch.ones(size)
-    ops.double(x, torch.empty_like(x))
+    out = torch.empty_like(x)
+    ops.double(x, out)
+    ops.double(x, out)
     ops.count(x, torch.zeros(1))
+    ops.told(x, torch.zeros(1))
     assert size == 2, "the other sizes end with their last call"
 """
 
@@ -303,7 +311,8 @@ def test_the_first_parameters_of_a_test_run_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "test_ops.py").write_text(CALLS)
     noted = noted_in(tmp_path, "ops:")
     assert [(one["function"], one["tensors"]["x"]["shape"], one["written"]) for one in noted] == [
-        ("double", [2], ["out"]), ("count", [2], []), ("double", [3], ["out"]), ("count", [3], [])
+        ("double", [2], ["out"]), ("count", [2], []), ("told", [2], []),
+        ("double", [3], ["out"]), ("count", [3], []), ("told", [3], None),
     ]  # fmt: skip
 
 

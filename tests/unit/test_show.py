@@ -83,7 +83,7 @@ def test_names_that_are_left_out_are_counted() -> None:
 
 
 def test_an_iteration_says_what_each_case_gains() -> None:
-    def timing(size: int, speedup: float | None, same: bool = False) -> CaseTiming:
+    def timing(size: int, speedup: float | None, same: bool = False, wide: float = 0.001) -> CaseTiming:
         case = {"M": 64, "N": size}
         return CaseTiming(
             case=case,
@@ -93,12 +93,15 @@ def test_an_iteration_says_what_each_case_gains() -> None:
             same=same,
             bound="memory",
             roofline_percent=61.4,
+            speedup_low=speedup and speedup - wide,
+            speedup_high=speedup and speedup + wide,
         )
 
-    cases = [timing(128, 1.226), timing(256, 1.0, same=True), timing(512, 0.946)]
+    cases = [timing(128, 1.226), timing(256, 1.0, same=True, wide=0.0), timing(512, 0.946), timing(64, 1.01, wide=0.1)]
     text = show._by_case(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=cases))
-    ceiling = "61% of the memory ceiling"
-    assert text == f"N=512: -5.4%, {ceiling}; N=256: same program, {ceiling}; N=128: +22.6%, {ceiling}"
+    ceiling = "61% of its ceiling (memory)"
+    some = ("N=512: -5.4%", "N=256: same program", "N=64: no change", "N=128: +22.6%")
+    assert text == "; ".join(f"{one}, {ceiling}" for one in some)
     alone = BenchmarkResult(status=Status.PASSED, level=Level.MODELLED, cases=[timing(128, None)])
     assert show._by_case(alone) == f"~{ceiling}"
 

@@ -33,9 +33,9 @@ TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped
 def calls_of(
     trial: Trial, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
 ) -> tuple[str, list[Call], bool]:
-    """The function, the calls that tests make of it, the largest first, and whether all tests pass. Of a module, the
-    function is that with the most calls. Raises `UsageError` if there are none, or if a test fails on a GPU; without
-    one, tests may fail for want of it, which is told."""
+    """The function, the calls that tests make of it, the largest first, and whether all tests pass that ran to their
+    end. Of a module, the function is that with the most calls. Raises `UsageError` if there are none, or if a test
+    fails on a GPU; without one, tests may fail for want of it, which is told."""
     chosen = ["-k", select] if select else []
     options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
@@ -87,11 +87,14 @@ def by_baseline(
 ) -> Proposal:
     """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
     Sizes that no test has are not tried, since nobody knows whether the function is right there."""
-    drawn = any("float" in tensor.dtype for tensor in calls[0].tensors.values())  # else nothing would be secret
-    fitting = [call for call in calls if call.elements <= LARGE_ELEMENTS] or calls[-1:]
+    fitting = [call for call in calls if call.elements <= LARGE_ELEMENTS]
+    if all(call.has_empty for call in fitting):
+        raise UsageError("all calls of the tests have over 2^28 elements: add a test with a smaller call")
+    drawn = any("float" in tensor.dtype for tensor in fitting[0].tensors.values())  # else nothing would be secret
     inputs = inputs_of(fitting, records=drawn)
     head = head | {"reference": "baseline"}
-    if filled := [name for name in calls[0].tensors if any(name in call.written for call in calls)]:
+    looked_at = [call.written for call in calls if call.written is not None]
+    if filled := [name for name in inputs.shapes if looked_at and all(name in one for one in looked_at)]:
         head["outputs"] = filled
     beside = dict(draft.beside) | {"task.py": task_py("", "", inputs)}
     if any(inputs.recorded):

@@ -1,8 +1,8 @@
 """A pytest plugin that notes what a function is called with, for a run of its own: `-p tilewright.attach.capture`.
 
 It takes the function's place wherever that is held: by modules, registries and closures. The first of a test's
-parameter sets runs to its end; the others, and tests that measure, end once they have made as many calls: tests mostly
-compile and compare, which says nothing about what they call.
+parameter sets that passes runs to its end. The others, and tests that measure, end once they have made as many calls:
+tests mostly compile and compare, which says nothing about what they call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gc
 import importlib
 import inspect
 import json
+import math
 import zlib
 from pathlib import Path
 from types import CellType
@@ -50,23 +51,6 @@ def pytest_addoption(parser: Any) -> None:
     parser.addoption("--tilewright-calls-into", required=True)
 
 
-def pytest_configure(config: Any) -> None:
-    """Let a search of cuTile's take the first config that runs."""
-    try:
-        from cuda.tile import tune
-    except ImportError:
-        return
-    search = tune.exhaustive_search
-
-    def brief(space: Any, *arguments: Any, **options: Any) -> Any:
-        for one in [*space][:TRIED]:
-            with contextlib.suppress(Exception):
-                return search([one], *arguments, **options)
-        return search(space, *arguments, **options)
-
-    tune.exhaustive_search = tune._tune.exhaustive_search = brief
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_cmdline_main(config: Any) -> Any:
     """Let all tests run in this process, whatever pytest-xdist was told."""
@@ -76,25 +60,46 @@ def pytest_cmdline_main(config: Any) -> Any:
 
 
 def pytest_collection_finish(session: Any) -> None:
-    """Put a wrapper in the place of the function, or of all functions of the module, wherever it is held by now."""
+    """Put wrappers in the place of the function, or of all functions of the module, and of cuTile's search."""
     module_name, _, wanted = session.config.getoption("--tilewright-calls-of").partition(":")
     module = importlib.import_module(module_name)
     public = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
+    with contextlib.suppress(ImportError):
+        from cuda.tile.tune import exhaustive_search
+
+        replace(exhaustive_search, brief(exhaustive_search))
     for name in [wanted] if wanted else [one for one in public if getattr(module, one).__module__ == module_name]:
         original = getattr(module, name)
         replace(original, noting(name, original))
 
 
-def pytest_runtest_setup(item: Any) -> None:
-    """Note which test runs."""
-    _running[:] = [item.nodeid]
-    _made[0] = 0
+def pytest_runtest_call(item: Any) -> None:
+    """Note which test runs: neither its fixtures nor what comes after it."""
+    _running[:], _made[0] = [item.nodeid], 0
 
 
-def pytest_runtest_teardown(item: Any) -> None:
-    """Note how many calls a test function makes."""
-    if _made[0]:
-        _usual.setdefault(item.nodeid.partition("[")[0], _made[0])
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Any:
+    """Note how many calls a test function makes, by a run that passed."""
+    report = (yield).get_result()
+    if call.when == "call":
+        if report.passed and _made[0]:
+            _usual.setdefault(item.nodeid.partition("[")[0], _made[0])
+        _running.clear()
+
+
+def brief(search: Any) -> Any:
+    """A search of cuTile's that takes the first config that runs."""
+
+    @functools.wraps(search)
+    def first(search_space: Any, *arguments: Any, **options: Any) -> Any:
+        space = [*search_space]
+        for one in space[:TRIED]:
+            with contextlib.suppress(Exception):
+                return search([one], *arguments, **options)
+        return search(space, *arguments, **options)
+
+    return first
 
 
 def noting(name: str, original: Any) -> Any:
@@ -109,13 +114,15 @@ def noting(name: str, original: Any) -> Any:
         kept, live = note(signature, arguments, named, test, name)
         _made[0] += 1
         plain = test.partition("[")[0]
-        if MEASURES.search(plain.rpartition("::")[2]) or _made[0] >= _usual.get(plain, DISTINCT):
+        if test and (MEASURES.search(plain.rpartition("::")[2]) or _made[0] >= _usual.get(plain, math.inf)):
             pytest.skip("its calls are noted")
         _within.append(name)
         try:
             before = copies_of(live)
             result = original(*arguments, **named)
-            kept["written"] = written(before, live, result)
+            if before is not None:
+                found = written(before, live, result)
+                kept["written"] = [name for name in live if name in (*(kept.get("written") or ()), *found)]
             return result
         finally:
             _within.pop()
@@ -123,24 +130,31 @@ def noting(name: str, original: Any) -> Any:
     return noted
 
 
-def copies_of(live: dict[str, Any]) -> dict[str, Any]:
-    """Copies of a call's tensors, if there is room."""
-    small = sum(tensor.numel() * tensor.element_size() for tensor in live.values()) <= COPIED_BYTES
-    return {name: tensor.detach().clone() for name, tensor in live.items()} if small else {}
+def copies_of(live: dict[str, Any]) -> dict[str, Any] | None:
+    """The bytes of a call's tensors; None if there is no room."""
+    import torch
+
+    def content(tensor: Any) -> Any:
+        return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
+
+    if sum(tensor.numel() * tensor.element_size() for tensor in live.values()) > COPIED_BYTES:
+        return None
+    try:
+        return {name: content(tensor).view(torch.uint8) for name, tensor in live.items()}
+    except RuntimeError:  # no memory is left, or the tensor is of no common kind
+        return None
 
 
 def written(before: dict[str, Any], live: dict[str, Any], result: Any) -> list[str]:
     """The tensors that a call changed, if all that it returned lies in these."""
     import torch
 
-    def content(tensor: Any) -> Any:
-        return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-    changed = [name for name, copy in before.items() if not torch.equal(content(copy), content(live[name]))]
-    returned = [*(result if isinstance(result, list | tuple) else [result])]
+    after = copies_of(live) or {}
+    changed = [name for name, copy in before.items() if name in after and not torch.equal(copy, after[name])]
     places = {live[name].untyped_storage().data_ptr() for name in changed}
-    others = [one for one in returned if hasattr(one, "untyped_storage")]
-    return changed if {one.untyped_storage().data_ptr() for one in others} <= places else []
+    returned = [*result] if isinstance(result, list | tuple) else [result]
+    theirs = [one.untyped_storage().data_ptr() if isinstance(one, torch.Tensor) else one for one in returned]
+    return changed if all(one is None or (isinstance(one, int) and one in places) for one in theirs) else []
 
 
 def replace(original: Any, wrapper: Any) -> None:

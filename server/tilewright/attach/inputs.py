@@ -35,13 +35,13 @@ class Tensor:
 class Call:
     """What a function was called with. `test`: the test that did so. `packed`: the code that puts those of its
     parameters together that are lists and tuples of tensors and values, or a dtype, by name. `written`: the tensors
-    that hold its results, if it returns no others."""
+    that hold its results, if it returns no others; None if that was not seen."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
     test: str = ""
     packed: dict[str, str] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
+    written: list[str] | None = None
 
     @property
     def elements(self) -> int:

@@ -43,7 +43,8 @@ class BaselineCode(TaskCode):
         self._worker = None
 
     def expected(self, case: Case, inputs: Inputs, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
-        """The baseline's outputs on these inputs as they are. Raises `TaskError` if it fails."""
+        """The baseline's outputs on these inputs as they are. Raises `TaskError` if it fails, or changes none of the
+        inputs that the task takes for outputs."""
         contract = self.contract(case, inputs)
         call = calls_of(self._ready(), self, self._backend)
         try:
@@ -54,6 +55,12 @@ class BaselineCode(TaskCode):
             raise TaskError(
                 "the baseline, which is the reference, gives outputs of other shapes on other values of "
                 f"{case_label(case)}: such a task needs a `reference` in task.py"
+            )
+        names = self.task.file.outputs
+        if names and all(torch.equal(inputs[name], output) for name, output in zip(names, outputs, strict=True)):
+            raise TaskError(
+                f"the baseline, which is the reference, changes none of {', '.join(names)} on {case_label(case)}: what "
+                "it does there is not seen; leave the case out"
             )
         return outputs
 

@@ -79,7 +79,7 @@ def command_of(tool: Tool[Any, Any]) -> str:
 def in_commands(text: str) -> str:
     """What a tool says, with commands in place of tools' names, and files in place of resources. A name without `_` is
     a tool's only after `call`."""
-    tools, text = table(), text.replace(uri(HOST, "references"), str(references()))
+    tools = table()
     names = [name if "_" in name else f"(?<=call ){name}" for name in tools]
     flags = "resume|go_on|include_dirty|allow_unconfined"
 
@@ -90,7 +90,8 @@ def in_commands(text: str) -> str:
         return f"`tilewright {command_of(tool)}{more}{flag and ' --' + flag.replace('_', '-')}`"
 
     named = rf"(?<![`\w])(?P<tool>{'|'.join(names)})\b(?: with (?P<flag>{flags})\b(?:=true)?)?"
-    return re.sub(r"\bcall (?=`tilewright)", "run ", re.sub(named, command, text))
+    text = re.sub(r"\bcall (?=`tilewright)", "run ", re.sub(named, command, text))
+    return text.replace(uri(HOST, "references"), str(references()))
 
 
 def failed(text: str) -> typer.Exit:

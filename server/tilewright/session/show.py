@@ -250,9 +250,12 @@ def _by_case(result: BenchmarkResult) -> str:
     for case in cases if len(cases) <= CASES_SHOWN else [*cases[: CASES_SHOWN // 2], *cases[-CASES_SHOWN // 2 :]]:
         own = {name: value for name, value in case.case.items() if any(one.case.get(name) != value for one in cases)}
         speed = f"{mark}{case.speedup - 1:+.1%}" if case.speedup is not None else ""
-        share = f"{mark}{case.roofline_percent:.0f}% of the {case.bound} ceiling" if case.roofline_percent else ""
-        told = ["same program" if case.same else speed, share]
-        lines.append(": ".join(filter(None, (case_label(own), ", ".join(filter(None, told))))))
+        if (case.speedup_low or 2.0) <= 1 <= (case.speedup_high or 0.0):
+            speed = "same program" if case.same else "no change"
+        share = f"{mark}{case.roofline_percent:.0f}% of its ceiling ({case.bound})" if case.roofline_percent else ""
+        lines.append(": ".join(filter(None, (case_label(own), ", ".join(filter(None, (speed, share)))))))
+    if len(cases) > CASES_SHOWN:
+        lines.append(f"{len(cases) - CASES_SHOWN} more between these, in the journal")
     return "; ".join(lines)
 
 
