@@ -649,6 +649,11 @@ CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsign
     return CUDA_SUCCESS;
 }
 
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **places, void **extra) {
+    return cuLaunchKernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                          c->sharedMemBytes, c->hStream, places, extra);
+}
+
 #include "graphs.c"
 
 // ---- What is there, from which version of CUDA on in this form.
@@ -702,6 +707,7 @@ static const struct {
     HAVE(cuFuncGetAttribute, 2020),
     HAVE(cuFuncSetAttribute, 9000),
     HAVE(cuLaunchKernel, 4000),
+    HAVE(cuLaunchKernelEx, 11060),
     HAVE(cuGraphCreate, 10000),
     HAVE(cuGraphDestroy, 10000),
     HAVE(cuGraphAddKernelNode, 12000),

@@ -117,31 +117,29 @@ def _function(library: Any, node: Kernel) -> Any:
     return function
 
 
-def launch(node: Kernel | Memset | Copy, functions: dict[tuple[str, str], Any], stream: Any) -> None:
+def launch(node: Kernel | Memset | Copy, functions: dict[tuple[str, str], Any], context: Context, stream: Any) -> None:
     """Launch a node by itself, outside of the graph that was loaded with these `functions`."""
     doing = "launching a node by itself"
-    if isinstance(node, Memset):
-        fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[node.element]
-        pitch = node.pitch if node.height > 1 else node.element * node.width
-        ok(fill(cuda.CUdeviceptr(node.at), pitch, node.value, node.width, node.height, stream), doing)
-    elif isinstance(node, Copy):
-        ok(cuda.cuMemcpy3DAsync(_box(node), stream), doing)
-    else:
-        config = cuda.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = node.block
-        config.sharedMemBytes, config.hStream = node.shared, stream
-        given = []
-        for which, value in _attributes(node):
-            attribute = cuda.CUlaunchAttribute()
-            attribute.id, attribute.value = which, value
-            given.append(attribute)
-        config.attrs, config.numAttrs = given, len(given)
-        function = functions[node.image, node.symbol]
-        _prepare(function, node, doing)
-        _, places = held = _parameters(node)
-        ok(cuda.cuLaunchKernelEx(config, function, ctypes.addressof(places), 0), doing)
-        del held  # until here the driver read the values
+    if not isinstance(node, Kernel):  # in a graph of its own, which lasts as long as the process
+        graph = ok(cuda.cuGraphCreate(0), doing)
+        _add_memory(graph, node, context)
+        ok(cuda.cuGraphLaunch(ok(cuda.cuGraphInstantiate(graph, 0), doing), stream), doing)
+        return
+    config = cuda.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = node.block
+    config.sharedMemBytes, config.hStream = node.shared, stream
+    given = []
+    for which, value in _attributes(node):
+        attribute = cuda.CUlaunchAttribute()
+        attribute.id, attribute.value = which, value
+        given.append(attribute)
+    config.attrs, config.numAttrs = given, len(given)
+    function = functions[node.image, node.symbol]
+    _prepare(function, node, doing)
+    _, places = held = _parameters(node)
+    ok(cuda.cuLaunchKernelEx(config, function, ctypes.addressof(places), 0), doing)
+    del held  # until here the driver read the values
 
 
 def _parameters(node: Kernel) -> tuple[list[Any], Any]:
@@ -207,17 +205,13 @@ def _add_memory(graph: Any, node: Memset | Copy, context: Context) -> Any:
         params.dst, params.pitch, params.value = cuda.CUdeviceptr(node.at), node.pitch, node.value
         params.elementSize, params.width, params.height = node.element, node.width, node.height
         return ok(cuda.cuGraphAddMemsetNode(graph, [], 0, params, context.handle), "adding a memset")
-    return ok(cuda.cuGraphAddMemcpyNode(graph, [], 0, _box(node), context.handle), "adding a copy")
-
-
-def _box(node: Copy) -> Any:
     box = cuda.CUDA_MEMCPY3D()
     box.srcMemoryType = box.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
     box.srcDevice, box.dstDevice = cuda.CUdeviceptr(node.source), cuda.CUdeviceptr(node.to)
     box.srcPitch, box.dstPitch = node.source_pitch, node.to_pitch
     box.srcHeight, box.dstHeight = node.source_height, node.to_height
     box.WidthInBytes, box.Height, box.Depth = node.width, node.height, node.depth
-    return box
+    return ok(cuda.cuGraphAddMemcpyNode(graph, [], 0, box, context.handle), "adding a copy")
 
 
 def _add_edges(graph: Any, handle: Any, edges: list[tuple[Any, Edge]]) -> None:

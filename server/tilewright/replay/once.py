@@ -49,7 +49,7 @@ def once(device: Device, program: Program) -> None:
         device.wait(time.monotonic() + LIMIT_S)
         ok(cuda.cuProfilerStart(), "turning the profiler on")
         for node in program.layout.nodes:  # ncu makes kernels of cuTile fail in a graph: with an illegal instruction
-            launch(node, arm.loaded.functions, device.stream)
+            launch(node, arm.loaded.functions, device.context, device.stream)
         device.wait(time.monotonic() + LIMIT_S)
         ok(cuda.cuProfilerStop(), "turning the profiler off")
     for at in draw:
