@@ -30,7 +30,7 @@ from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.evaluation.surroundings import environment
 from tilewright.gpu.lease import GpuBusy, lease
-from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
+from tilewright.gpu.telemetry import Gpu, find_gpu
 from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.harness.comparison import Comparison, Measured, alone
@@ -172,28 +172,24 @@ class HarnessReferee:
     def _compared(self, versions: list[Version], message: Message, deadline: float) -> BenchmarkResult:
         found = Comparison(Rules.model_validate(message["rules"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
-        with self._recorder() as recorder:
-            for look in PAIR_LOOKS:
-                while len(found) < look and (len(found) < PAIR_LOOKS[0] or time.monotonic() < until):
-                    self._tell(f"pair {len(found) + 1} of at most {PAIR_LOOKS[-1]}")
-                    order = [0, 1]
-                    self._order.shuffle(order)
-                    pair: dict[int, Measured] = {}
-                    for index in order:
-                        try:
-                            pair[index] = self._measured(versions[index], message, deadline)
-                        except Failure as failure:
-                            if index == 0 or failure.status is Status.VOID:
-                                raise
-                            raise Failure(Status.VOID, f"the incumbent failed: {failure}", failure.output) from None
-                    self._need_same(pair[0], pair[1], "the candidate", "the incumbent")
-                    found.add(pair[0], pair[1])
-                    if recorder is not None:
-                        recorder.sample()
-                if found.is_decided() or time.monotonic() >= until:
-                    break
-        result = found.result()
-        return result.model_copy(update={"gpu": recorder.off()}) if recorder is not None else result
+        for look in PAIR_LOOKS:
+            while len(found) < look and (len(found) < PAIR_LOOKS[0] or time.monotonic() < until):
+                self._tell(f"pair {len(found) + 1} of at most {PAIR_LOOKS[-1]}")
+                order = [0, 1]
+                self._order.shuffle(order)
+                pair: dict[int, Measured] = {}
+                for index in order:
+                    try:
+                        pair[index] = self._measured(versions[index], message, deadline)
+                    except Failure as failure:
+                        if index == 0 or failure.status is Status.VOID:
+                            raise
+                        raise Failure(Status.VOID, f"the incumbent failed: {failure}", failure.output) from None
+                self._need_same(pair[0], pair[1], "the candidate", "the incumbent")
+                found.add(pair[0], pair[1])
+            if found.is_decided() or time.monotonic() >= until:
+                break
+        return found.result()
 
     def _measured(self, version: Version, message: Message, deadline: float) -> Measured:
         """One run of the benchmark command. Raises `Failure`."""
@@ -318,9 +314,6 @@ class HarnessReferee:
                 yield
         except (GpuBusy, OSError) as error:
             raise Failure(Status.VOID, str(error)) from error
-
-    def _recorder(self) -> contextlib.AbstractContextManager[Recorder | None]:
-        return Recorder(self._gpu.uuid, set()) if self._gpu else contextlib.nullcontext()
 
 
 def _processor() -> str:
