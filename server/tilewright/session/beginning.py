@@ -250,8 +250,8 @@ async def begin(
                 environment=environment,
                 intensity=min(work.intensity, 1e9) if work else 0.0,
                 intensity_class=intensity_class(work)
-                if work
-                else "unknown: a repository task says nothing of its work",
+                if work and work.flops
+                else "unknown: the task counts no arithmetic",
                 rules=rules,
                 eased=eased,
                 notes=[

@@ -93,9 +93,9 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         state="running" if job is not None else "done",
         backend=started.backend,
         device=f"{started.environment.device}, {started.arch}",
-        intensity=started.intensity_class
-        if started.harness
-        else f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
+        intensity=f"{started.intensity:.1f} flops per byte: {started.intensity_class}"
+        if started.intensity
+        else started.intensity_class,
         branch=started.branch if state.rows or state.phase is not Phase.ENDED else "",  # a failed baseline leaves none
         phase=state.phase,
         iteration=state.iteration if state.phase is not Phase.ENDED else done,
