@@ -120,8 +120,8 @@ def noting(name: str, original: Any) -> Any:
         try:
             before = copies_of(live)
             result = original(*arguments, **named)
-            if before is not None:
-                found = written(before, live, result)
+            if before is not None and (after := copies_of(live)) is not None:
+                found = written(before, after, live, result)
                 kept["written"] = [name for name in live if name in (*(kept.get("written") or ()), *found)]
             return result
         finally:
@@ -145,16 +145,18 @@ def copies_of(live: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def written(before: dict[str, Any], live: dict[str, Any], result: Any) -> list[str]:
-    """The tensors that a call changed, if all that it returned lies in these."""
+def written(before: dict[str, Any], after: dict[str, Any], live: dict[str, Any], result: Any) -> list[str]:
+    """The tensors that a call changed, by their bytes before and after, if all that it returned lies in these."""
     import torch
 
-    after = copies_of(live) or {}
-    changed = [name for name, copy in before.items() if name in after and not torch.equal(copy, after[name])]
+    changed = [name for name in live if not torch.equal(before[name], after[name])]
     places = {live[name].untyped_storage().data_ptr() for name in changed}
     returned = [*result] if isinstance(result, list | tuple) else [result]
-    theirs = [one.untyped_storage().data_ptr() if isinstance(one, torch.Tensor) else one for one in returned]
-    return changed if all(one is None or (isinstance(one, int) and one in places) for one in theirs) else []
+    inside = all(
+        one is None or (isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in places)
+        for one in returned
+    )
+    return changed if inside else []
 
 
 def replace(original: Any, wrapper: Any) -> None:
