@@ -160,10 +160,8 @@ def _attributes(node: Kernel) -> list[tuple[Any, Any]]:
         size = value(_Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
         size.x, size.y, size.z = node.cluster
     if node.cluster_policy:
-        policy = cuda.CUclusterSchedulingPolicy(node.cluster_policy)
-        value(
-            _Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-        ).clusterSchedulingPolicyPreference = policy
+        placed = value(_Launch.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE)
+        placed.clusterSchedulingPolicyPreference = cuda.CUclusterSchedulingPolicy(node.cluster_policy)
     if node.cooperative:
         value(_Launch.CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1
     if node.priority:
