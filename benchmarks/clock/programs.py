@@ -88,7 +88,7 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             found.append(line)
             replayer.load([one, one], draws_of(one, 2))
             scouted = figures(replayer.round(SCOUT, CALL_LIMIT_S))
-            pairs, pause_s = pairs_for(scouted), pause_for(scouted)
+            pairs, pause_s = pairs_for(scouted), pause_for(max(scouted.events[:-1]))
             for _ in range(count):
                 began = time.monotonic()
                 rounds = [figures(replayer.round(pairs, CALL_LIMIT_S, pause_s)) for _ in range(LOOKS[1])]

@@ -41,9 +41,12 @@ PRECISE_SHARE = 0.5
 NEAR_BEST = 0.01
 """Share by which the SM clock behind an arm may lie under that of the idle GPU. Behind a call that takes much power it
 lies above it, on an H100 by up to 5%, and says nothing of the call; a limit that lasts shows as a low clock."""
-PAUSED_US, PAUSE_S = 100.0, 0.01
-"""Calls from which on the GPU rests before each, and for how long. A pause that followed the call's time would make
-what a program takes depend on the program beside it: on an H100, a matmul of 1.4 ms by 0.3%."""
+PAUSES = ((100.0, 0.0), (400.0, 0.003), (math.inf, 0.01))
+"""For how many seconds the GPU rests before each call, by the microseconds that a call takes at most. It works for an
+eighth of the time at most, up to 1.4 ms. A pause that followed the call's time would make what a program takes depend
+on the program beside it: on an H100, a matmul of 1.4 ms by 0.3%."""
+PAUSE_S = PAUSES[-1][1]
+"""The longest of them."""
 TRIMMED = 0.1
 """Share of a round's calls that is left out at either end."""
 WALL_TRIMMED = 0.25
@@ -272,10 +275,10 @@ class Comparison:
         return self.verdict == "faster" and found.half_width <= PRECISE_SHARE * found.mean
 
 
-def pause_for(scouted: Figures) -> float:
-    """Seconds for which the GPU rests before each call of a round: what its neighbour took from the power budget is
-    then there again."""
-    return PAUSE_S if max(scouted.events[:-1]) > PAUSED_US else 0.0
+def pause_for(us: float) -> float:
+    """Seconds for which the GPU rests before each call of a round whose longest takes so many microseconds: what its
+    neighbour took from the power budget is then there again."""
+    return next(pause_s for longest_us, pause_s in PAUSES if us <= longest_us)
 
 
 def pairs_for(scouted: Figures) -> int:
@@ -283,7 +286,7 @@ def pairs_for(scouted: Figures) -> int:
     that runs: it overwrites all memory; and it rests."""
     us, wall = max(scouted.events[:-1]), max(scouted.wall[:-1])
     least, most = PAIRS if us < LONG_US else (LONG_PAIRS, PAIRS[1])
-    return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall + 1e6 * pause_for(scouted))), least), most)
+    return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall + 1e6 * pause_for(us))), least), most)
 
 
 class Pair(NamedTuple):

@@ -14,7 +14,7 @@ from tilewright.evaluation.ordinary import Ordinary, added_host_time, is_short, 
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import BenchmarkResult, Level, Status
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import PAUSE_S, PAUSED_US
+from tilewright.evaluation.statistics import pause_for
 from tilewright.programs.model import Program
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
@@ -134,7 +134,7 @@ class Outside:
 def replayed_us(replayer: Replayer, program: Program, inputs: Sequence[Sent], us: float) -> float:
     """What the launches of a replay on these inputs take together, by the median of some replays behind others; 0 where
     that cannot be recorded. `us`: what one takes, about. Raises `Fault`, `ReplayerGone`."""
-    rest_s = PAUSE_S if us > PAUSED_US else 0.0  # as in rounds: a call that follows another has less power
+    rest_s = pause_for(us)  # as in rounds: a call that follows another has less power
     each_s, room = (us + OVERHEAD_US) / 1e6 + rest_s, max(LAUNCHES // max(len(program.layout.nodes), 1), CALLS[0] + 1)
     counted = min(max(int(TIMED_S / each_s), CALLS[0]), CALLS[1], room - 1)
     warm = min(max(int(WARM_S / each_s), 1), room - counted)

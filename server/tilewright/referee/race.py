@@ -24,12 +24,11 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import (
     CALL_OVERHEAD_US,
     LOOKS,
-    PAUSE_S,
-    PAUSED_US,
     Comparison,
     Figures,
     Interval,
     figures,
+    pause_for,
     student_quantile,
 )
 from tilewright.evaluation.taskcode import Inputs, TaskCode
@@ -205,7 +204,7 @@ class ProgramRace:
     def _rounds(self, racing: _Case, group: Sequence[int], count: int) -> Rounds:
         members = [ORIGINAL, *group]
         longest_us = max(racing.alone_us[arm] for arm in members)
-        pause_s = PAUSE_S if longest_us > PAUSED_US else 0.0
+        pause_s = pause_for(longest_us)
         each_us = CALL_OVERHEAD_US + 2 * longest_us + 1e6 * pause_s
         calls = min(max(int(ROUND_US / (len(members) * each_us)), CALLS[0]), CALLS[1]) // DRAWS * DRAWS
         limit_s = min(max(LIMIT_TIMES * longest_us / 1e6, 1.0), CALL_LIMIT_S)

@@ -18,7 +18,7 @@ from tilewright.programs.digests import in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
-from tilewright.wire.memory import Memory, Reused
+from tilewright.wire.memory import Reused
 from tilewright.wire.messages import (
     Block,
     Blocks,
@@ -161,8 +161,9 @@ class Replayer:
         return answer, [self._copy(*place, held) for place, held in zip(places, memory, strict=True)]
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float, pause_s: float = 0.0) -> tuple[Outputs, Copy]:
-        """Run one arm on one draw; the GPU rests for `pause_s` before each call. Raises `Fault`, `ReplayerGone`."""
-        memory = Memory(self._room(arm))
+        """Run one arm on one draw; the GPU rests for `pause_s` before each call. The outputs hold until the replayer
+        runs anything else. Raises `Fault`, `ReplayerGone`."""
+        memory = self.memory.of((arm, draw), self._room(arm))
         ask = RunAlone(room=Room(arm=arm, draw=draw, memory=0), calls=calls, limit_s=limit_s, pause_s=pause_s)
         answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * (limit_s + pause_s))
         return answer, self._copy(arm, draw, memory)

@@ -18,7 +18,7 @@ import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.statistics import PAUSE_S, PAUSED_US
+from tilewright.evaluation.statistics import pause_for
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
 from tilewright.gpu.addresses import OutOfAddresses
@@ -235,7 +235,7 @@ class OrdinaryWorker(Worker):
         launches = [one.launch for one in recorder.record(call)]
         flush = self._flush = self._flush or Flush()
         warm = _again(call, 10**6, WARM_S)
-        rest_s = PAUSE_S if PAUSED_US * len(warm) < 1e6 * WARM_S else 0.0  # as where they are replayed
+        rest_s = pause_for(1e6 * WARM_S / len(warm))  # as where they are replayed
         us = _again(timed, TIMED_CALLS, TIMED_S)
         return Recorded(launches=launches, us=us, host_us=_again(call, HOST_CALLS, HOST_S)), []
 
