@@ -110,7 +110,8 @@ class Recording:
     def __init__(self, us: float | dict[str, float]) -> None:
         self._of = us
         self._us = 0.0
-        self.started = False
+        self.begun = self.started = False
+        self.pid: int | None = None
 
     def __enter__(self) -> Recording:
         return self
@@ -118,8 +119,11 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def begin(self) -> None:
+        self.begun = True
+
     def start(self) -> None:
-        self.started = True
+        self.started = self.begun
 
     def load(self, programs: Sequence[Program], draws: Any) -> None:
         assert (len(programs), draws) == (1, [[b"public"]])

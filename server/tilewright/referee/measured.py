@@ -105,7 +105,8 @@ class Measuring:
         """`recording` gives a replayer that records."""
         self._programs = programs
         self._replayer = replayer
-        self._outside = Outside(programs, replayer, recording)
+        self._recording = recording
+        self._outside = Outside(programs, replayer)
 
     def benchmarked(self, run: Run, candidate: Snapshot, incumbent: Snapshot | None) -> BenchmarkResult:
         """A candidate's latencies and, if there is an incumbent, its speedup over it. Raises `WorkerFailure`."""
@@ -156,20 +157,23 @@ class Measuring:
             error_probability(run.rules),
         )
         gains = run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1
-        if gains or (incumbent is None and not run.with_inputs):
+        if not gains and (incumbent is not None or run.with_inputs):
+            return result
+        with self._recording() as recording:
+            recording.begin()  # it makes a CUDA context, and compiles: nothing of that while a call is timed
+            run.recorder.own.update(filter(None, [recording.pid]))
             with run.phases("classes"):
                 result = self._judged_on_classes(run, result, mine, theirs)
-        if gains:
+            with contextlib.suppress(ReplayerGone):  # it is tried again
+                recording.start()
+            if incumbent is None:
+                with run.phases("ordinary call"):
+                    return self._outside.known(run, recording, result, (candidate, mine))
             with run.phases("sustained"):
                 result = self._sustained(run, result, pairs)
-        if gains and incumbent is not None:
             with run.phases("ordinary call"):
                 run.tell("comparing with an ordinary call")
-                result = self._outside.confirmed(run, result, (candidate, mine), (incumbent, theirs))
-        elif incumbent is None and not run.with_inputs:
-            with run.phases("ordinary call"):
-                result = self._outside.known(run, result, candidate, mine)
-        return result
+                return self._outside.confirmed(run, recording, result, (candidate, mine), (incumbent, theirs))
 
     def whole(self, run: Run, pairs: Sequence[tuple[Case, Path, Path]]) -> BenchmarkResult:
         """A session's last program beside its first in each case, as they lie on the disk. Raises `WorkerFailure`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,13 +43,14 @@ Version = tuple[Snapshot, Sequence[CallCaptured | None]]
 class Outside:
     """Compares ordinary calls with replays, both by CUPTI."""
 
-    def __init__(self, programs: Programs, replayer: Replayer, recording: Callable[[], Replayer]) -> None:
-        """`recording` gives a replayer that records. `replayer`, which takes memory, ends where that needs it."""
+    def __init__(self, programs: Programs, replayer: Replayer) -> None:
+        """`replayer`, which takes memory, ends where that needs it."""
         self._programs = programs
         self._replayer = replayer
-        self._recording = recording
 
-    def confirmed(self, run: Run, result: BenchmarkResult, candidate: Version, incumbent: Version) -> BenchmarkResult:
+    def confirmed(
+        self, run: Run, recording: Replayer, result: BenchmarkResult, candidate: Version, incumbent: Version
+    ) -> BenchmarkResult:
         """The result, if an ordinary call of the candidate launches what was timed, and takes no longer beside it than
         the incumbent's. Where launches can be recorded of neither version, it says so; where they cannot be of the
         candidate alone, that is the candidate's doing."""
@@ -57,7 +58,7 @@ class Outside:
         if not places:
             return result
         try:
-            mine = self._of(run, result, places, candidate, "candidate")
+            mine = self._of(run, recording, result, places, candidate, "candidate")
         except OtherLaunches as found:
             return _refused(result, str(found))
         except InProcess as error:
@@ -71,46 +72,42 @@ class Outside:
         theirs = {number: one for number, one in enumerate(run.ordinary) if one is not None}
         if mine and not theirs:
             with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
-                theirs = self._of(run, result, places, incumbent, "incumbent")
+                theirs = self._of(run, recording, result, places, incumbent, "incumbent")
         judged = compared(with_ordinary(result, mine), theirs)
         if judged.status is Status.OTHER_LAUNCHES:  # both now: what was recorded at a keep is of the machine as it was
             with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
-                theirs = self._of(run, result, places, incumbent, "incumbent")
-                mine = self._of(run, result, places, candidate, "candidate")
+                theirs = self._of(run, recording, result, places, incumbent, "incumbent")
+                mine = self._of(run, recording, result, places, candidate, "candidate")
                 judged = compared(with_ordinary(result, mine), theirs)
         return judged
 
-    def known(
-        self, run: Run, result: BenchmarkResult, version: Snapshot, calls: Sequence[CallCaptured]
-    ) -> BenchmarkResult:
+    def known(self, run: Run, recording: Replayer, result: BenchmarkResult, version: Version) -> BenchmarkResult:
         """The result of a version without an incumbent, with its ordinary calls: later ones are compared with them.
         Without them where they cannot be had, or launch something else."""
         places = _replayed(result)
         with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
-            return with_ordinary(result, self._of(run, result, places, (version, calls), "candidate"))
+            return with_ordinary(result, self._of(run, recording, result, places, version, "candidate"))
         return result
 
     def _of(
-        self, run: Run, result: BenchmarkResult, places: Sequence[int], version: Version, label: str
-    ) -> dict[int, Ordinary]:
-        """By the number of the case, ordinary calls beside replays. Those whose replay cannot be recorded are left out.
-        Raises `OtherLaunches`, `InProcess`, `WorkerFailure`."""
+        self, run: Run, recording: Replayer, result: BenchmarkResult, places: Sequence[int], version: Version,
+        label: str,
+    ) -> dict[int, Ordinary]:  # fmt: skip
+        """By the number of the case, ordinary calls beside replays on `recording`, which records. Those whose replay
+        cannot be recorded are left out. Raises `OtherLaunches`, `InProcess`, `WorkerFailure`."""
         if not places:
             return {}
         found = {}
-        with self._recording() as recording:
-            with contextlib.suppress(ReplayerGone):  # it is tried again below
-                recording.start()  # before an ordinary call is timed: it makes a CUDA context, and compiles
-            confirmed = self._calls(run, result, places, version, label)
-            for number, (call, programs) in zip(places, confirmed, strict=True):
-                timing = result.cases[number]
-                inputs = self._programs.public(run.code, timing.case)
-                replays = [self._replayed_us(recording, one, inputs, 1e3 * timing.latency_ms) for one in programs]
-                us, host_us = (round(statistics.median(several), 3) for several in (call.us, call.host_us))
-                if all(replays):
-                    if us <= 0:
-                        raise OtherLaunches(f"{case_label(timing.case)}: an ordinary call is said to take no time")
-                    found[number] = Ordinary(us=us, replayed_us=nearest(us, replays), host_us=host_us)
+        confirmed = self._calls(run, result, places, version, label)
+        for number, (call, programs) in zip(places, confirmed, strict=True):
+            timing = result.cases[number]
+            inputs = self._programs.public(run.code, timing.case)
+            replays = [self._replayed_us(recording, one, inputs, 1e3 * timing.latency_ms) for one in programs]
+            us, host_us = (round(statistics.median(several), 3) for several in (call.us, call.host_us))
+            if all(replays):
+                if us <= 0:
+                    raise OtherLaunches(f"{case_label(timing.case)}: an ordinary call is said to take no time")
+                found[number] = Ordinary(us=us, replayed_us=nearest(us, replays), host_us=host_us)
         return found
 
     def _calls(

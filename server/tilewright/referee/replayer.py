@@ -18,7 +18,7 @@ from tilewright.programs.digests import in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
-from tilewright.wire.memory import Reused
+from tilewright.wire.memory import Memory, Reused
 from tilewright.wire.messages import (
     Block,
     Blocks,
