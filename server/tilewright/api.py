@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import ERROR_PROBABILITY
-from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.fork_server import ForkServer, capture_server
 from tilewright.programs.model import Program
 from tilewright.referee.capture_worker import Entry
-from tilewright.referee.captures import Arguments, arguments_of, capture_server, capture_twice
+from tilewright.referee.captures import Arguments, arguments_of, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
 from tilewright.wire.channel import Sent, as_bytes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.fork_server import Servers
 from tilewright.isolation.supervisor import die_with_parent
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
-    fork_server = ForkServer.forked("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
+    servers = Servers.begun(sys.argv[1], int(sys.argv[4]))
 
 import contextlib
 import math
@@ -187,4 +187,4 @@ def shortened(why: str) -> str:
 
 
 if __name__ == "__main__":
-    serve(fork_server, sys.argv[1:], TrialReferee, "trials")
+    serve(servers, sys.argv[1:], TrialReferee, "trials")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.fork_server import Servers
 from tilewright.isolation.supervisor import die_with_parent
 from tilewright.task import Backend, Frontend, Task, TaskError, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
-    fork_server = ForkServer.forked("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
+    servers = Servers.begun(sys.argv[1], int(sys.argv[4]))
 
 import contextlib
 import functools
@@ -69,7 +69,7 @@ DUMP_BYTES = 256 * 2**20
 class Referee:
     """The requests a referee answers: one method for each."""
 
-    def __init__(self, fork_server: ForkServer, backend: Backend, arch: str, folder: Path, tell: Tell) -> None:
+    def __init__(self, servers: Servers, backend: Backend, arch: str, folder: Path, tell: Tell) -> None:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
         self._folder = folder
@@ -80,10 +80,10 @@ class Referee:
         self._arch = self._gpu.arch if self._gpu else arch
         memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
         spares = int(os.environ.get("TILEWRIGHT_SPARES", workers_that_wait(memory) if self._gpu else 1))
-        self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
+        self._pool = WorkerPool(servers.checking, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
-        if self._gpu:
-            self._on_gpu = OnGpu(self._pool, folder, tell)
+        if servers.capturing is not None:
+            self._on_gpu = OnGpu(self._pool, servers.capturing, folder, tell)
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
@@ -358,7 +358,7 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def main(fork_server: ForkServer, arguments: list[str], kind: type[Referee] = Referee, *more: str) -> None:
+def main(servers: Servers, arguments: list[str], kind: type[Referee] = Referee, *more: str) -> None:
     """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`. `more`: the requests that
     `kind` answers beside those of a referee."""
     backend, _, arch = arguments[0].partition(":")
@@ -368,7 +368,7 @@ def main(fork_server: ForkServer, arguments: list[str], kind: type[Referee] = Re
         channel.send({"progress": text})
 
     try:
-        referee = kind(fork_server, Backend(backend), arch, Path(arguments[1]), tell)
+        referee = kind(servers, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
@@ -384,4 +384,4 @@ def main(fork_server: ForkServer, arguments: list[str], kind: type[Referee] = Re
 
 
 if __name__ == "__main__":
-    main(fork_server, sys.argv[1:])
+    main(servers, sys.argv[1:])

@@ -27,8 +27,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from tilewright.isolation.process import kept_environment
 from tilewright.isolation.supervisor import die_with_parent, is_dead, kill_group, name_process
 
 MAX_REQUEST = 2**16
@@ -79,6 +80,11 @@ class ForkServer:
             )
         return cls(ours, process)
 
+    @property
+    def control(self) -> int:
+        """The file descriptor of this process by which the fork server is asked."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """End the fork server, and with it its workers."""
         self._socket.close()
@@ -124,6 +130,28 @@ class ForkServer:
         if not answer:
             raise RuntimeError("the process that starts workers is gone")
         return int(answer)
+
+
+class Servers(NamedTuple):
+    """What a referee's workers are forked from."""
+
+    checking: ForkServer
+    capturing: ForkServer | None
+    """There is one on a GPU."""
+
+    @classmethod
+    def begun(cls, backend: str, channel: int) -> Servers:
+        """Both, for a `backend` with its architecture. To be called before CUDA is opened. `channel`: the referee's own
+        file descriptor, which neither may have. Each imports torch, which takes seconds: the first one does so while
+        this process goes on."""
+        capturing = capture_server() if backend.startswith("cuda") else None
+        ours = [channel] if capturing is None else [channel, capturing.control]
+        return cls(ForkServer.forked("tilewright.evaluation.worker", backend, close=ours), capturing)
+
+
+def capture_server() -> ForkServer:
+    """What workers that capture are forked from: it imports torch once, while the caller goes on."""
+    return ForkServer.spawned("tilewright.worker.process", "", kept_environment() | {"PYTHONHASHSEED": "0"})
 
 
 class Forked:

@@ -15,7 +15,6 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.caches import COMPILED, copy_cache, forget_choices
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.isolation.process import kept_environment
 from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import differences
@@ -69,11 +68,6 @@ def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[
 
 class OtherLaunches(Exception):
     """An ordinary call launches other things than the program: where they differ."""
-
-
-def capture_server() -> ForkServer:
-    """What workers are forked from: it imports torch once, which takes seconds, while the caller goes on."""
-    return ForkServer.spawned("tilewright.worker.process", "", kept_environment() | {"PYTHONHASHSEED": "0"})
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
+from tilewright.isolation.fork_server import ForkServer
 from tilewright.referee.candidates import Aside, Programs
-from tilewright.referee.captures import capture_server
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.rules import Rules
@@ -54,11 +54,12 @@ def _side_by_side() -> int:
 class OnGpu:
     """Benchmarks candidates; `close` ends its processes."""
 
-    def __init__(self, pool: WorkerPool, folder: Path, tell: Callable[[str], None]) -> None:
-        """`folder` is private to the referee; `tell` reports progress."""
+    def __init__(self, pool: WorkerPool, server: ForkServer, folder: Path, tell: Callable[[str], None]) -> None:
+        """Workers that capture are forked from `server`. `folder` is private to the referee; `tell` reports
+        progress."""
         self._pool = pool
         self._tell = tell
-        self.server = capture_server()
+        self.server = server
         self._replayer = Replayer(folder)
         self._replayer.begin()
         self._programs = Programs(self.server)

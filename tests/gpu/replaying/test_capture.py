@@ -9,11 +9,11 @@ import pytest
 from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 from tilewright.api import capture
 from tilewright.frontends.protocol import FRONTENDS
+from tilewright.isolation.fork_server import capture_server
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Copy, Kernel, Memset, Program
 from tilewright.programs.text import shown
 from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess
-from tilewright.referee.captures import capture_server
 from tilewright.referee.replayer import Replayer
 
 pytestmark = pytest.mark.gpu

@@ -10,12 +10,13 @@ import torch
 
 from tests.conftest import SCALE_KERNEL
 from tilewright.evaluation.results import Raced
+from tilewright.isolation.fork_server import capture_server
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee import variants
 from tilewright.referee.arguments import content
 from tilewright.referee.capture_worker import CaptureWorker, Entry
-from tilewright.referee.captures import arguments_of, capture_server
+from tilewright.referee.captures import arguments_of
 from tilewright.referee.variants import capture_variants
 
 pytestmark = pytest.mark.gpu

@@ -20,6 +20,7 @@ import tilewright
 from tests.unit.programs.made import OUT, VECTOR, copied, fill, program
 from tilewright import api
 from tilewright.errors import UsageError
+from tilewright.isolation.fork_server import capture_server
 from tilewright.programs.agreement import agreed
 from tilewright.programs.format import encoded
 from tilewright.programs.launches import launches_of
@@ -31,7 +32,6 @@ from tilewright.referee.captures import (
     CallCaptured,
     OtherLaunches,
     capture_calls,
-    capture_server,
     capture_twice,
     confirm_launches,
     ordinary_calls,
