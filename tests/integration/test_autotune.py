@@ -18,8 +18,7 @@ from tests.conftest import SCALE_KERNEL
 from tilewright.autotune.report import AutotuneReport
 from tilewright.autotune.tuner import Tuner
 from tilewright.errors import UsageError
-from tilewright.session.checkout import Checkout
-from tilewright.session.jobs import Jobs
+from tilewright.session.loop import Loop
 from tilewright.task import Backend
 from tilewright.tools import run
 
@@ -114,8 +113,7 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
 
 def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    checkout = Checkout(root)
-    tuner = Tuner(checkout, jobs := Jobs())
+    tuner = Tuner(loop := Loop(root))
     said: list[str] = []
 
     async def tell(text: str) -> None:
@@ -128,9 +126,28 @@ def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[.
             said.clear()
             return await tuner.tune(PurePosixPath("task"), tell, Backend.CPU, values={"TILE": [4096]}, apply=True)
         finally:
-            await jobs.close()
+            await loop.close()
 
     report = asyncio.run(scene())
     assert said == []
     assert "is in the working tree" in report.next
     assert "TILE = 4096" in (root / "task" / "kernel.py").read_text()
+
+
+def test_a_search_in_a_session_asks_its_referee(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(make_task())
+
+    async def silent(_: str) -> None:
+        """Nobody is told."""
+
+    async def scene() -> AutotuneReport:
+        try:
+            await loop.start("task", silent, Backend.CPU)
+            monkeypatch.setattr("tilewright.session.loop.Runs", None)
+            return await Tuner(loop).tune(PurePosixPath("task"), silent, Backend.CPU, values={"TILE": [4096]})
+        finally:
+            await loop.close()
+
+    assert asyncio.run(scene()).best == {"TILE": 4096}

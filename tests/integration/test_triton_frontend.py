@@ -172,7 +172,7 @@ def test_nothing_is_searched_without_a_gpu(make_task: Callable[..., Path]) -> No
     pytest.importorskip("triton")
 
     async def scene(loop: Loop) -> None:
-        tuner = Tuner(loop.checkout, loop.jobs)
+        tuner = Tuner(loop)
         with pytest.raises(UsageError, match="autotune races its configs on a GPU"):
             await tuner.tune(FOLDER, quiet, backend=Backend.CPU, values={"TILE": [32, 64]})
 

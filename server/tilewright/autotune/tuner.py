@@ -16,9 +16,8 @@ from tilewright.evaluation.snapshot import content_id
 from tilewright.files import write_atomically
 from tilewright.knobs import Value
 from tilewright.session.beginning import backend_for, session_on, working_candidate
-from tilewright.session.checkout import Checkout
-from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, in_thread
-from tilewright.session.runs import Runs
+from tilewright.session.jobs import WAIT_S, Job, Progress, in_thread
+from tilewright.session.loop import Loop
 from tilewright.task import Backend, Frontend
 
 SHOWN = 12
@@ -34,10 +33,9 @@ REMEDY = "make the candidate pass run_correctness first; `tilewright check` says
 class Tuner:
     """Searches in one checkout."""
 
-    def __init__(self, checkout: Checkout, jobs: Jobs) -> None:
-        """`jobs` is the server's."""
-        self._checkout = checkout
-        self._jobs = jobs
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._checkout = loop.checkout
         self._latest: dict[str, SearchResult] = {}
         """The latest search, by what was searched: it can be applied by another call."""
 
@@ -70,12 +68,8 @@ class Tuner:
         path = self._checkout.sandbox / "autotune" / f"{key}.json"
 
         async def work(job: Job) -> None:
-            found = wanted.found
-            runs = Runs(backend, arch, found.committed, found.folder, rules=found.task.file.rules)
-            try:
+            async with self._loop.runs_on(wanted.found, backend, arch) as runs:
                 result = await search(wanted, backend, runs, job.tell)
-            finally:
-                await runs.close()
             self._checkout.repository.exclude_sandbox()
             path.parent.mkdir(parents=True, exist_ok=True)
             await in_thread(write_atomically, path, result.model_dump_json(indent=1))
@@ -83,7 +77,7 @@ class Tuner:
 
         wanted.knobs()
         if key not in self._latest or self._latest[key].status is Status.VOID:
-            job = self._jobs.start("autotune", key, work)
+            job = self._loop.jobs.start("autotune", key, work)
             if not await job.attend(wait_s, progress):
                 return AutotuneReport(summary=f"searching: {job.message}", state="running", next=job.again)
         result = self._latest[key]

@@ -29,9 +29,8 @@ from tilewright.profile.report import ProfileReport
 from tilewright.programs.format import program_file
 from tilewright.repository import Files
 from tilewright.session.beginning import Working, backend_for, working_candidate
-from tilewright.session.checkout import Checkout
-from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, in_thread
-from tilewright.session.runs import Runs
+from tilewright.session.jobs import WAIT_S, Job, Progress, in_thread
+from tilewright.session.loop import Loop
 from tilewright.task import Backend, Frontend, case_label
 
 LIMIT_S = 600.0
@@ -46,10 +45,9 @@ _FUNCTION = re.compile(rb"^def (\w+)", re.MULTILINE)
 class Profiler:
     """Profiles of one checkout's tasks."""
 
-    def __init__(self, checkout: Checkout, jobs: Jobs) -> None:
-        """`jobs` is the server's."""
-        self._checkout = checkout
-        self._jobs = jobs
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._checkout = loop.checkout
         self._latest = ProfileReport(summary="nothing was profiled")
 
     async def profile(
@@ -75,7 +73,7 @@ class Profiler:
             self._latest = await looked(job, found, arch)
 
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        job = self._jobs.start("profile", key, work)
+        job = self._loop.jobs.start("profile", key, work)
         if not await job.attend(wait_s, progress):
             return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
         return self._latest
@@ -83,8 +81,7 @@ class Profiler:
     async def _measured(self, job: Job, found: Working, arch: str) -> ProfileReport:
         with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:
             store = Path(name)
-            runs = Runs(Backend.CUDA, arch, found.committed, found.folder, rules=found.task.file.rules)
-            try:
+            async with self._loop.runs_on(found, Backend.CUDA, arch) as runs:
                 environment = await runs.environment()
                 job.tell("capturing and timing the candidate")
                 benchmark = await runs.benchmark(
@@ -93,8 +90,6 @@ class Profiler:
                 if not benchmark.passed:
                     return _failed(benchmark.status, benchmark.message)
                 works = await runs.work()
-            finally:
-                await runs.close()
             programs = [_program(store, timing) for timing in benchmark.cases]
             triton = found.task.file.frontend is Frontend.TRITON
             files = found.committed | found.files
@@ -122,8 +117,7 @@ class Profiler:
         return _report(environment, facts, left, read.summary or f"none: {read.why_not}")
 
     async def _modelled(self, job: Job, found: Working, arch: str) -> ProfileReport:
-        runs = Runs(Backend.CPU, arch, found.committed, found.folder, rules=found.task.file.rules)
-        try:
+        async with self._loop.runs_on(found, Backend.CPU, arch) as runs:
             environment = await runs.environment()
             modelled = await runs.model([found.files], LIMIT_S, job.tell)
             if modelled.status is not Status.PASSED:
@@ -133,8 +127,6 @@ class Profiler:
                 return _failed(variant.status, variant.message)
             dumped = await runs.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
             works = await runs.work()
-        finally:
-            await runs.close()
         compiled = [kernel.made for kernel in dumped.kernels]
         facts = [
             Facts(case_label(case), work, ms, profile, compiled)

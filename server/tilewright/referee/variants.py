@@ -11,7 +11,7 @@ import os
 import queue
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,16 +41,17 @@ def capture_variants(
     folder, which all workers may read. `limit_s`: for an import, or for the calls of one capture. `room`: bytes of the
     GPU's memory that workers may take together. `look` is called now and then, and may raise. Raises `WorkerFailure`
     where the original fails or no worker can start."""
-    stop = Stop()
+    stop, made = Stop(), list[_Line]()
     with contextlib.ExitStack() as ending:
         scratch = tempfile.TemporaryDirectory(prefix="tilewright-variants-", ignore_cleanup_errors=True)
         folder = Path(ending.enter_context(scratch))
+        ending.callback(_close, made)
         readable = Path(os.path.commonpath([place for entry in entries for place in (*entry.readable, entry.folder)]))
         lines: queue.SimpleQueue[_Line] = queue.SimpleQueue()
 
         def line() -> _Line:
-            made = _Line(server, calls, limit_s, Path(tempfile.mkdtemp(dir=folder)), stop)
-            return ending.enter_context(contextlib.closing(made))
+            made.append(_Line(server, calls, limit_s, Path(tempfile.mkdtemp(dir=folder)), stop))
+            return made[-1]
 
         def work(entry: Entry) -> list[Program] | Raced:
             taken = lines.get()
@@ -82,6 +83,13 @@ def capture_variants(
                 threads.shutdown(cancel_futures=True)
                 raise
     return [found[number] for number in range(len(entries))]
+
+
+def _close(lines: Sequence[_Line]) -> None:
+    """End workers side by side, since a process takes its time to close its CUDA context."""
+    if lines:
+        with ThreadPoolExecutor(len(lines)) as threads:
+            wait([threads.submit(line.close) for line in lines])
 
 
 class _Line:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,7 +22,7 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import begin, go_back, task_path
+from tilewright.session.beginning import Working, begin, go_back, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import left_behind
 from tilewright.session.export import carried
@@ -35,6 +35,7 @@ from tilewright.session.reports import (
     StatusReport,
 )
 from tilewright.session.rows import named
+from tilewright.session.runs import Runs
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
 from tilewright.session.state import Phase, State
@@ -100,6 +101,21 @@ class Loop:
         if not await job.attend(wait_s, progress):
             return show.starting(job, self.checkout.peek())
         return self.status()
+
+    @contextlib.asynccontextmanager
+    async def runs_on(self, found: Working, backend: Backend, arch: str) -> AsyncIterator[Runs]:
+        """What runs a candidate of a task outside the loop: the referee of the session on it, which is ready; without
+        one a new referee, which ends with the block. Raises `UsageError`."""
+        session = Session.current(self.checkout, self._standby)
+        started = session.state.started if session is not None and session.under_way else None
+        if started is not None and (started.task, started.backend) == (found.folder.as_posix(), backend):
+            yield await self._standby.ready(started)
+            return
+        runs = Runs(backend, arch, found.committed, found.folder, rules=found.task.file.rules)
+        try:
+            yield runs
+        finally:
+            await runs.close()
 
     def _resumed(self, session: Session | None, task: str) -> StatusReport:
         """Take up the current session, which has ended."""

@@ -48,13 +48,13 @@ class Workspace:
     def tuner(self) -> Tuner:
         from tilewright.autotune.tuner import Tuner
 
-        return Tuner(self.loop.checkout, self.loop.jobs)
+        return Tuner(self.loop)
 
     @cached_property
     def profiler(self) -> Profiler:
         from tilewright.profile.profiler import Profiler
 
-        return Profiler(self.loop.checkout, self.loop.jobs)
+        return Profiler(self.loop)
 
     async def close(self) -> None:
         """End all work, and let go of the checkout."""
