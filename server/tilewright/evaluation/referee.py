@@ -339,7 +339,7 @@ class Referee:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = PurePosixPath(task.folder.relative_to(root).as_posix())
         arms = [("baseline", Snapshot(id="baseline", root=root, task=place, cache=cache))]
-        return BaselineCode(task, self._backend, lambda: self._pool.loaded(task, arms, math.inf))
+        return BaselineCode(task, self._backend, lambda choice: self._pool.loaded(task, arms, math.inf, tuner=choice))
 
     def _workers(
         self,
