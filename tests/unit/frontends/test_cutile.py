@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.frontends.driver import LOADER, Driver
 from tests.unit.programs.made import cubin
-from tests.unit.programs.test_images import reading
-from tilewright.frontends.cutile.loading import memory_at, watch_driver
+from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
-from tilewright.programs.images import kernels, whole_image
+from tilewright.programs.images import kernels
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
-PAGE = mmap.PAGESIZE
 
 
 class CuTile:
@@ -132,32 +124,6 @@ def test_no_error_of_ours_reaches_the_caller(cutile: CuTile, images: LoadedImage
     cutile.unload(library)
 
 
-HEADER = st.sampled_from([(32, "<Q"), (40, "<Q"), (54, "<H"), (56, "<H"), (58, "<H"), (60, "<H")])
-"""Where an ELF header says how long the image is."""
-
-
-@given(HEADER, st.integers(0, 2**64 - 1) | st.integers(0, 2**17))
-def test_a_hostile_header_does_no_harm(field: tuple[int, str], number: int) -> None:
-    """The image ends where memory does. What lies behind must not be touched."""
-    offset, form = field
-    broken = bytearray(HOPPER)
-    struct.pack_into(form, broken, offset, number % 256 ** struct.calcsize(form))
-    with ending_in_nothing(bytes(broken)) as address:
-        assert whole_image(memory_at(address)) in (
-            b"",
-            bytes(broken),
-            bytes(broken[: len(whole_image(reading(bytes(broken))))]),
-        )
-
-
-def test_memory_that_is_not_there_cannot_be_read() -> None:
-    with ending_in_nothing(HOPPER) as address:
-        assert memory_at(address)(0, len(HOPPER)) == HOPPER
-        for offset, size in ((0, len(HOPPER) + 1), (len(HOPPER), 1), (-address, 64), (2**63, 64)):
-            with pytest.raises(OSError):
-                memory_at(address)(offset, size)
-
-
 def test_cutile_itself_loads_its_kernels_this_way() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.frontends.launching"],
@@ -167,14 +133,3 @@ def test_cutile_itself_loads_its_kernels_this_way() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@contextlib.contextmanager
-def ending_in_nothing(data: bytes) -> Iterator[int]:
-    """The address of data after which there is no memory that could be read."""
-    size = -(-len(data) // PAGE) * PAGE
-    memory = mmap.mmap(-1, size + PAGE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None, use_errno=True).mprotect(c_void_p(start + size), ctypes.c_size_t(PAGE), 0) == 0
-    memory[size - len(data) : size] = data
-    yield start + size - len(data)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 from collections.abc import Callable, Mapping
-from ctypes import c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import c_char_p, c_int, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from tilewright.frontends.images import LoadedImages
@@ -26,11 +25,6 @@ LIBRARY_LOAD_DATA = ctypes.CFUNCTYPE(
 LIBRARY_UNLOAD = ctypes.CFUNCTYPE(c_int, c_void_p)
 LIBRARY_GET_KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_char_p)  # kernel*, library, symbol
 KERNEL_GET_FUNCTION = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)  # function*, kernel
-
-_CHUNK = 4096
-"""What an empty pipe always has room for."""
-_write = ctypes.CDLL(None, use_errno=True).write
-_write.argtypes, _write.restype = (c_int, c_void_p, c_size_t), ctypes.c_ssize_t
 
 
 def watch_driver(images: LoadedImages) -> None:
@@ -85,7 +79,7 @@ def _wrappers(images: LoadedImages) -> Mapping[bytes, Callable[[int], Function]]
 
     return {
         b"cuLibraryLoadData": after(
-            LIBRARY_LOAD_DATA, lambda out, code, *_: images.loaded(_word(out), whole_image(memory_at(code)))
+            LIBRARY_LOAD_DATA, lambda out, code, *_: images.loaded(_word(out), whole_image(_at(code)))
         ),
         b"cuLibraryGetKernel": after(LIBRARY_GET_KERNEL, lambda out, library, _: images.derived(_word(out), library)),
         b"cuKernelGetFunction": after(KERNEL_GET_FUNCTION, lambda out, kernel: images.derived(_word(out), kernel)),
@@ -93,27 +87,9 @@ def _wrappers(images: LoadedImages) -> Mapping[bytes, Callable[[int], Function]]
     }
 
 
-def memory_at(address: int) -> Callable[[int, int], bytes]:
-    """From an offset and a size, the bytes of this process's memory there. It raises `OSError` if it cannot be read.
-
-    The kernel copies the bytes through a pipe: it answers with an error where this process would crash.
-    """
-
-    def read(offset: int, size: int) -> bytes:
-        output, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            parts = []
-            for start in range(offset, offset + size, _CHUNK):
-                wanted = min(_CHUNK, offset + size - start)
-                if _write(into, address + start, wanted) != wanted:
-                    raise OSError(ctypes.get_errno(), "memory cannot be read")
-                parts.append(os.read(output, wanted))
-            return b"".join(parts)
-        finally:
-            os.close(output)
-            os.close(into)
-
-    return read
+def _at(address: int) -> Callable[[int, int], bytes]:
+    """From an offset and a size, the bytes of this process's memory there."""
+    return lambda offset, size: ctypes.string_at(address + offset, size)
 
 
 def _word(address: int) -> int:
