@@ -3,7 +3,6 @@ launches what a program does."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,6 @@ from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelError, Sent
-from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     CallArgument,
     CaptureCall,
@@ -268,10 +266,6 @@ def capture_twice(
 def set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> None:
     """Have a worker take arguments, once it has imported its entry point. Raises as `CaptureWorker.ask` does."""
     worker.load(limit_s)
-    for one in draw.tensors:
-        if isinstance(one, Memory):
-            with contextlib.suppress(OSError):  # Linux before 5.1 cannot
-                one.freeze()
     worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
 
 

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import weakref
 from functools import cached_property
-
-_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_FROZEN = 0x10
-"""F_SEAL_FUTURE_WRITE, which Python does not name: nobody maps it to write from now on. Linux has it from 5.1 on."""
 
 _SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 """All pages at once: one by one, as they are touched, takes longer than to copy them."""
 
 
 class Memory:
-    """So many bytes. Who gets it in a frame may write to it, until it is frozen. Its size stays: no process can cut it
-    off under another one that reads it."""
+    """So many bytes. Who gets it in a frame may write to it."""
 
     def __init__(self, size: int) -> None:
         """Raises ValueError for a size that is not positive, OSError where there is no such memory."""
         if size < 1:
             raise ValueError(f"memory of {size} bytes")
         self._size = size
-        self.fd = os.memfd_create("tilewright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = os.memfd_create("tilewright", os.MFD_CLOEXEC)
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, size)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FIXED)
 
     @cached_property
     def view(self) -> memoryview:
@@ -37,10 +30,6 @@ class Memory:
 
     def __len__(self) -> int:
         return self._size
-
-    def freeze(self) -> None:
-        """Let nobody write to it from now on, but for who has mapped it already. Raises OSError."""
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FROZEN)
 
 
 class Reused:
@@ -62,13 +51,9 @@ class Reused:
 
 
 def mapped(fd: int, size: int) -> memoryview:
-    """The memory behind a descriptor, which is closed. What is written to frozen memory is written to a copy. Raises
-    ValueError where it is smaller than `size` bytes or may shrink, OSError where it cannot be mapped."""
+    """The memory behind a descriptor, which is closed. Raises ValueError where it is smaller than `size` bytes, OSError
+    where it cannot be mapped."""
     try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < size:
-            raise ValueError(f"it is no memory of {size} bytes that stays so")
-        own = mmap.MAP_PRIVATE if seals & _FROZEN else _SHARED
-        return memoryview(mmap.mmap(fd, size, own, mmap.PROT_READ | mmap.PROT_WRITE))
+        return memoryview(mmap.mmap(fd, size, _SHARED))
     finally:
         os.close(fd)

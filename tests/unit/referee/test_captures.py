@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import socket
 import threading
 import time
@@ -38,7 +37,6 @@ from tilewright.referee.captures import (
 )
 from tilewright.wire.channel import Channel, ChannelClosed
 from tilewright.wire.launches import KernelLaunch
-from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -183,27 +181,6 @@ def test_beside_other_work_the_first_call_that_is_not_fixed_ends_it(
     assert {one.memory_bytes for one in asked if isinstance(one, LoadEntry)} == {7 << 30}
     assert {one.zone for one in asked if isinstance(one, SetArguments)} == {1}
     assert not (tmp_path / "cache").exists()
-
-
-def test_no_worker_can_write_to_the_memory_of_the_draws(
-    worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[Any] = []
-    ask = capture_worker.CaptureWorker.ask
-
-    def asking(self: Any, message: Message, kind: Any, buffers: Any, limit_s: float) -> Any:
-        sent.extend(buffers)
-        return ask(self, message, kind, buffers, limit_s)
-
-    monkeypatch.setattr(capture_worker.CaptureWorker, "ask", asking)
-    worker(claimed(ONE, ONE))
-    memory = Memory(1024)
-    draw = Arguments((X,), (memory,))
-    assert capture_calls(SERVER, ENTRY, [(draw, draw)], 5.0)[0].fixed
-    assert sent == [memory, memory]
-    for one in sent:
-        with pytest.raises(OSError, match="Operation not permitted"):
-            os.write(one.fd, b"x")
 
 
 OTHER = program([copied(), fill(OUT + 256, 20)])
