@@ -1,8 +1,7 @@
-"""Frames survive a round trip, and a hostile other side can only be malformed."""
+"""Frames survive a round trip, and what is no frame is an error."""
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import time
@@ -26,9 +25,9 @@ JSON = st.recursive(
 )
 
 
-def pair(max_bytes: int = 2**20) -> tuple[Channel, socket.socket]:
+def pair() -> tuple[Channel, socket.socket]:
     ours, theirs = socket.socketpair()
-    return Channel(ours, max_bytes), theirs
+    return Channel(ours), theirs
 
 
 @given(
@@ -53,17 +52,8 @@ def test_a_frame_arrives_as_it_was_sent(message: dict[str, object], buffers: lis
         b"[1, 2]",
         b'{"ms": NaN}',
         b'{"ms": Infinity}',
-        b'{"buffers": [-1]}',
-        b'{"buffers": [1.5]}',
-        b'{"buffers": [true]}',
-        b'{"buffers": "x"}',
-        json.dumps({"buffers": [2**40]}).encode(),
-        json.dumps({"buffers": [0] * 5000}).encode(),
-        b'{"buffers": [1], "handles": 0}',
-        b'{"buffers": [1], "handles": [1]}',
-        b'{"buffers": [1], "handles": [true]}',
-        b'{"buffers": [1, 1], "handles": [1, 0]}',
-        b'{"buffers": [1, 1], "handles": [0, 0]}',
+        b"3",
+        b'{"buffers": [1152921504606846976]}',
         b'{"buffers": [1], "handles": [0]}',
         b"[" * 100_000,
     ],

@@ -78,7 +78,7 @@ class Evaluator:
             await self._writer.drain()
             while True:
                 length = header_length(await self._reader.readexactly(4))
-                answer, *_ = decode(await self._reader.readexactly(length), max_bytes=0)
+                answer, *_ = decode(await self._reader.readexactly(length))
                 if "progress" in answer:
                     tell(str(answer["progress"]))
                 elif "usage_error" in answer:
