@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -42,23 +42,6 @@ def timed(
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def overlapping(calls: Sequence[Tensors]) -> bool:
-    """Whether tensors of different entries share memory: outputs of calls, which the later one then overwrites."""
-    places = []
-    for number, outputs in enumerate(calls):
-        for output in outputs:
-            if output.layout is torch.strided and output.numel():
-                span = sum((size - 1) * stride for size, stride in zip(output.shape, output.stride(), strict=True)) + 1
-                places.append((output.data_ptr(), output.data_ptr() + span * output.element_size(), number))
-    end_so_far, owner = 0, -1
-    for start, end, number in sorted(places):
-        if start < end_so_far and number != owner:
-            return True
-        if end > end_so_far:
-            end_so_far, owner = end, number
-    return False
 
 
 def copy_outputs(outputs: Tensors, boxes: Tensors) -> None:

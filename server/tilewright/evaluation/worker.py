@@ -25,7 +25,7 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import Status, library_calls
 from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, raw_bytes, to_buffer
-from tilewright.evaluation.timing import copy_outputs, overlapping, timed
+from tilewright.evaluation.timing import copy_outputs, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.hostops import computing
@@ -177,8 +177,8 @@ class Worker:
 
     def _keep(self, message: Message, outputs: list[torch.Tensor]) -> None:
         """Hold on to outputs, unless they lie in the arguments' memory, which is gone after the call."""
-        inputs = [one for one in self._sets[0].values() if isinstance(one, torch.Tensor)]
-        if message["keep"] and not overlapping([outputs, inputs]):
+        given = {_memory(one) for one in self._sets[0].values() if isinstance(one, torch.Tensor)}
+        if message["keep"] and given.isdisjoint(map(_memory, outputs)):
             self._kept = outputs, [_content(one).clone() for one in outputs]
 
     def time(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -260,6 +260,11 @@ class Worker:
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
     outputs = [output.contiguous() for output in outputs]
     return [TensorSpec.of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Where the memory begins that a tensor is a part of."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _content(output: torch.Tensor) -> torch.Tensor:
