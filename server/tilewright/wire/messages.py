@@ -166,11 +166,9 @@ class ReplayFault(Message):
 
 
 class WorkerReady(Message):
-    """A worker's first word: how it is confined, and its GPU's architecture."""
+    """A worker's first word."""
 
     kind: Literal["worker-ready"] = "worker-ready"
-    arch: str = Field(max_length=20)
-    isolation: dict[str, Any]
 
 
 class LoadEntry(Message):

@@ -287,10 +287,10 @@ def main(*arguments: Any) -> None:
     "ordinary", folders that it may read, and its end of the channel."""
     kind, *folders, channel = arguments
     apply_limits()
-    isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
+    confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
     worker = _capturing() if kind == "capture" else _ordinary()
     link: Link[ToWorker] = Link(Channel(channel, takes_memory=True), ToWorker)
-    link.send(WorkerReady(arch=_arch(), isolation=isolation.model_dump()))
+    link.send(WorkerReady())
     with contextlib.suppress(ChannelClosed):
         serve(link, worker)
 
@@ -300,7 +300,9 @@ def _capturing() -> Worker:
     arena = Arena()
     arena.install()
     nest_own_graphs(arena)
-    return CapturingWorker(arena, _arch())
+    torch.cuda.init()
+    major, minor = torch.cuda.get_device_capability()
+    return CapturingWorker(arena, f"sm_{major}{minor}")
 
 
 def _ordinary() -> Worker:
@@ -309,9 +311,3 @@ def _ordinary() -> Worker:
     except NotRecorded as error:
         recorder = error
     return OrdinaryWorker(recorder)
-
-
-def _arch() -> str:
-    torch.cuda.init()
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"

@@ -72,7 +72,7 @@ class Child:
     def _run(self, sock: socket.socket, number: int, claim: Claim, asked: list[Message]) -> None:
         with sock, contextlib.suppress(ChannelClosed):  # nobody may wait for it any more
             link: Link[ToWorker] = Link(Channel(sock, takes_memory=True), ToWorker)
-            link.send(WorkerReady(arch="sm_90", isolation={}))
+            link.send(WorkerReady())
             load: Any = None
             while True:
                 message, _ = link.receive()

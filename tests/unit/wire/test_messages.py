@@ -65,7 +65,7 @@ EXAMPLES: list[Message] = [
     Blocks(us=[5.0], mhz=[1980.0]),
     Done(),
     ReplayFault(fault="hang", arm=None, detail="…", fatal=True),
-    WorkerReady(arch="sm_90", isolation={}),
+    WorkerReady(),
     LoadEntry(folder="/f", import_paths=["/p"], module="m", function="f", outputs=[], frontend="cutile"),
     SetArguments(
         zone=1,
