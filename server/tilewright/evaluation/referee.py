@@ -170,19 +170,22 @@ class Referee:
         code = self._task(message)
         if self._backend is Backend.CPU and code.task.file.frontend is Frontend.TRITON:
             raise TaskError("the benchmark of a triton task needs a GPU: no model counts the traffic of its kernels")
-        self._surroundings()
-        phases = measurement.Phases()
-        started = time.monotonic()
+        surroundings = self._surroundings()
+        if self._backend is Backend.CUDA:
+            return self._measured(lambda phases: self._on_gpu.benchmark(code, message, surroundings, phases))
+        # on the same blocks whenever a session asks: their work may differ
+        seeds = Seeds(hashlib.sha256((message["session"] or self._own).encode()).hexdigest())
+        least = Rules.model_validate(message["rules"]).model_resolution
+        deadline = time.monotonic() + message["limit_s"]
+        return self._measured(lambda phases: self._modelled(code, message["arms"], deadline, seeds, phases, least))
+
+    def _measured(self, measure: Callable[[measurement.Phases], BenchmarkResult]) -> Message:
+        """What is measured on the device, or how that failed, with its seconds."""
+        phases, started = measurement.Phases(), time.monotonic()
         try:
             with self._device():
                 started = time.monotonic()
-                if self._backend is Backend.CUDA:
-                    result = self._on_gpu.benchmark(code, message, self._surroundings(), phases)
-                else:  # on the same blocks whenever a session asks: their work may differ
-                    name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
-                    least = Rules.model_validate(message["rules"]).model_resolution
-                    arms, deadline = message["arms"], started + message["limit_s"]
-                    result = self._modelled(code, arms, deadline, Seeds(name), phases, least)
+                result = measure(phases)
         except WorkerFailure as failure:
             fault = failure.label == LABELS[1] and not failure.used_up
             text = f"the incumbent failed: {failure}" if fault else str(failure)
@@ -195,17 +198,8 @@ class Referee:
 
     def whole(self, message: Message) -> Message:
         """Replay the last program of a session against its first, in each case. For referees of the `cuda` backend."""
-        code, phases, started = self._task(message), measurement.Phases(), time.monotonic()
-        try:
-            with self._device():
-                result = self._on_gpu.whole(code, message, self._surroundings(), phases)
-        except WorkerFailure as failure:
-            status = Status.VOID if failure.used_up or failure.label == LABELS[1] else failure.status
-            result = BenchmarkResult(status=status, message=str(failure))
-        except GpuBusy as busy:
-            result = BenchmarkResult(status=Status.VOID, message=str(busy))
-        finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
-        return {"result": finished.model_dump()}
+        code, surroundings = self._task(message), self._surroundings()
+        return self._measured(lambda phases: self._on_gpu.whole(code, message, surroundings, phases))
 
     def dump(self, message: Message) -> Message:
         """Compile what the entry point launches on the first case, with the values of `case` in their places, or list
