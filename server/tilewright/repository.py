@@ -180,10 +180,6 @@ class Repository:
         listed = self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", one, other, "--")
         return [name for name in listed.split("\0") if name]
 
-    def is_ancestor(self, commit: str, of: str) -> bool:
-        """Whether a commit lies in the history of another."""
-        return bool(self._run("merge-base", commit, of, check=False).strip() == commit)
-
     def since(self, commit: str, revision: str) -> list[str]:
         """The commits that lie in the history of `revision` and not in that of a commit, the newest first."""
         return self._run("rev-list", revision, f"^{commit}", "--").split()

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.evaluation.results import BenchmarkResult, StoredProgram
-from tilewright.programs.format import decoded, program_file
-from tilewright.programs.identity import identity
-from tilewright.programs.model import ProgramError, digest_of
+from tilewright.programs.format import program_file
+from tilewright.programs.model import digest_of
 from tilewright.session.records import Entry, Measured, Row, Settled
 from tilewright.task import case_label
 from tilewright.text import few
@@ -99,27 +98,15 @@ def tidy(folder: Path, entries: list[Entry]) -> None:
                     path.unlink()
 
 
-def problem(raw: bytes, stored: StoredProgram) -> str:
-    """Why bytes are not the file of a program; empty if they are."""
-    if digest_of(raw) != stored.sha256:
-        return "it was altered: its SHA-256 is not the one on record"
-    try:
-        is_one = identity(decoded(raw)) == stored.identity
-    except ProgramError as error:
-        return f"it was altered: {error}"
-    return "" if is_one else "it holds another program than the one on record"
-
-
 def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str]:
     """What is wrong with the files of a session's programs, each with what to do."""
     for sha256, program in programs.items():
         path = program_file(folder, sha256)
-        try:
-            text = problem(path.read_bytes(), program.stored)
-        except FileNotFoundError:
+        if path.is_file():
+            same = digest_of(path.read_bytes()) == sha256
+            text = "" if same else "it was altered: its SHA-256 is not the one on record"
+        else:
             text = "" if program.stored.note or program.is_dropped else "it is gone"
-        except OSError as error:
-            text = f"it cannot be read: {error.strerror}"
         if text:
             yield (
                 f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "

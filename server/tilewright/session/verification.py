@@ -14,9 +14,9 @@ from tilewright.ledger import JournalAltered
 from tilewright.policy import VerdictKind
 from tilewright.repository import Repository
 from tilewright.session import whole
-from tilewright.session.checkout import Checkout, EditableFiles, journal_ref, refs_of
+from tilewright.session.checkout import Checkout
 from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
-from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, Settled, Started
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
 from tilewright.text import few
@@ -65,20 +65,13 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     for what, good, found in (
         ("anchors", "the commits name records of this journal", _anchors(checkout, folder.name, journal.hashes)),
         ("commits", "candidates and kept commits hold what was judged", _commits(repository, state)),
-        ("refs", "the branch holds what was kept last, and a ref each candidate", _refs(checkout, state)),
         ("secrets", "every revealed secret is the one committed to before its run", _secrets(journal.entries)),
         ("verdicts", "the recorded results give the recorded rows", _verdicts(journal.entries)),
-        ("protected", "protected files are the baseline's", _protected(checkout, state)),
     ):
         failures = [Line(what, Mark.FAIL, text) for text in found]
         lines += failures or [Line(what, Mark.OK, good)]
-    if len(journal.entries) > 2 and checkout.repository.resolve(journal_ref(folder.name)) is None:
-        gone = (
-            f"{journal_ref(folder.name)}, whose commit names the journal's last record, is gone, or was never written"
-        )
-        lines.append(Line("anchors", Mark.WARN, gone))
-    if text := _later(checkout, state):
-        lines.append(Line("branch", Mark.WARN, text))
+    if text := checkout.branch_moved(state):
+        lines.append(Line("branch", Mark.FAIL if state.ended is None else Mark.WARN, text))
     return [*lines, *_programs(checkout, journal.entries, state)]
 
 
@@ -135,39 +128,6 @@ def _content_problem(repository: Repository, started: Started, commit: str, cand
     return f"changes {few(others)} too, which is protected" if others else ""
 
 
-def _refs(checkout: Checkout, state: State) -> Iterator[str]:
-    repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
-    own = refs_of(state.started.session)
-    commits = {commit for commit, _ in repository.kept(own).values()}
-    for number, attempt in enumerate(state.attempts):
-        if attempt.begun is not None and attempt.checked is not None and attempt.begun.commit not in commits:
-            ref, commit = f"{own}/candidates/{number}-{attempt.begun.candidate[:16]}", attempt.begun.commit
-            yield (
-                f"the candidate of iteration {number} is no longer kept: `git update-ref {ref} {commit}` brings it "
-                "back; if this repository no longer has it, fetch it from a copy"
-            )
-    if state.ended is None:
-        if text := checkout.branch_moved(state):
-            yield text
-    elif state.rows and not repository.is_ancestor(state.incumbent_commit, branch):
-        yield (
-            f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
-            f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
-        )
-
-
-def _later(checkout: Checkout, state: State) -> str:
-    """The commits on an ended session's branch that are not its own."""
-    branch = f"refs/heads/{state.started.branch}"
-    if state.ended is None or checkout.repository.resolve(branch) is None:
-        return ""
-    if not (found := checkout.repository.since(state.incumbent_commit, branch)):
-        return ""
-    what, them = ("1 commit", "it") if len(found) == 1 else (f"{len(found)} commits", "them")
-    kept = state.incumbent_commit[:12]
-    return f"{state.started.branch} has {what} after {kept}, which the session kept last; nobody judged {them}"
-
-
 def _secrets(entries: list[Entry]) -> Iterator[str]:
     drawn: Begun | None = None
     for number, entry in enumerate(entries, 1):
@@ -191,9 +151,6 @@ def _verdicts(entries: list[Entry]) -> Iterator[str]:
         if isinstance(entry, Settled) and entry.commit and not _keeps(state):
             yield f"{where}: a candidate was kept that no verdict keeps"
         if isinstance(entry, Row):
-            if state.checked is None:
-                yield f"{where}: a row without a check"
-                return
             row = close_iteration(state, entry.optimization, entry.root_cause)
             row = row.model_copy(update={"commit": entry.commit})
             if bool(entry.commit) is not state.attempt.is_kept:
@@ -201,21 +158,9 @@ def _verdicts(entries: list[Entry]) -> Iterator[str]:
             elif entry != row:
                 names = [name for name in Row.model_fields if getattr(entry, name) != getattr(row, name)]
                 yield f"{where}: the row's {', '.join(names)} do not follow from the records before it"
-        if isinstance(entry, Resumed) and (state.ended is None or not state.rows):
-            yield f"{where}: the session was taken up again, and had not ended, or had no baseline"
-        elif state.ended is not None and not isinstance(entry, Resumed):
-            yield f"{where}: a record after the end of the session"
         state.apply(entry)
 
 
 def _keeps(state: State) -> bool:
     verdict = state.verdict if state.rows and state.measured is not None else None
     return verdict is not None and verdict.kind is VerdictKind.KEEP
-
-
-def _protected(checkout: Checkout, state: State) -> Iterator[str]:
-    if state.ended is not None or checkout.elsewhere(state):
-        return
-    tree = EditableFiles(checkout.repository, state.started)
-    if changed := tree.protected_changes():
-        yield f"changed: {few(changed)}; {tree.how_to_restore(changed)}"
