@@ -10,8 +10,6 @@ from tilewright.repository import Files
 from tilewright.text import few
 
 SHOWN = 3
-TOO_DEEP = (RecursionError, MemoryError)
-"""What Python raises on a syntax tree that is nested too deep."""
 UNKNOWN = "whether a case ran all that the edit changes"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -24,22 +22,15 @@ def same_syntax(before: Files, after: Files) -> bool:
 def _alike(before: bytes, after: bytes) -> bool:
     if before == after:
         return True
-    try:
-        trees = _parsed(before), _parsed(after)
-        return None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1
-    except TOO_DEEP:
-        return False
+    trees = _parsed(before), _parsed(after)
+    return None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1
 
 
 def with_uncovered(result: CorrectnessResult, before: Files, after: Files) -> CorrectnessResult:
     """The result of a check of `after`, with a note on what differs from `before` there and did not run."""
     if result.ran is None:
         return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN] if result.unseen else []})
-    try:
-        names = not_run(before, after, result.ran)
-    except TOO_DEEP:
-        return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN]})
-    if not names:
+    if not (names := not_run(before, after, result.ran)):
         return result
     note = f"no case ran {few(names, SHOWN)}, which the edit changes"
     return result.model_copy(update={"notes": [note, *result.notes]})
