@@ -18,7 +18,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in o
 import git
 
 from tilewright.errors import UsageError
-from tilewright.files import STORAGE_ERRORS, write_atomically
+from tilewright.files import write_atomically
 
 Files = dict[str, bytes]
 """File contents by path relative to the repository's root, in POSIX form."""
@@ -348,10 +348,6 @@ class Repository:
             strip_newline_in_stdout=False,
         )
         if check and status:
-            said = str(error).strip()
-            for number in STORAGE_ERRORS:
-                if os.strerror(number) in said:
-                    raise OSError(number, f"git {arguments[0]}: {' '.join(said.split())}", str(self.git_dir))
-            raise RepositoryError(f"git {arguments[0]} failed: {said or f'status {status}'}")
+            raise RepositoryError(f"git {arguments[0]} failed: {str(error).strip() or f'status {status}'}")
         assert isinstance(output, bytes)
         return output

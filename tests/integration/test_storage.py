@@ -140,19 +140,6 @@ def test_a_command_that_cannot_write_says_so(make_task: Callable[..., Path], com
     assert git(root, "for-each-ref", "refs/tilewright", "refs/heads/perf") == ""
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
-def test_what_git_cannot_write_is_an_error_of_storing(
-    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    repository = Repository(make_task())
-    said = f"error: unable to create temporary file: {os.strerror(number)}\nfatal: failed to write object"
-    monkeypatch.setattr(type(repository._repo.git), "execute", lambda *_, **__: (128, b"", said))
-    with pytest.raises(OSError, match="git update-ref") as raised:
-        repository.keep("refs/tilewright/x", "HEAD")
-    assert raised.value.errno == number
-    assert raised.value.filename == str(repository.git_dir)
-
-
 def test_a_file_that_cannot_be_replaced_stays_and_leaves_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

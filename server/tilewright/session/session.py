@@ -279,7 +279,7 @@ class Session:
             text = "\n\n".join([title, f"Iteration {row.iteration}: {row.verdict.detail}", *state.checked.result.notes])
             row = row.model_copy(update={"commit": self._recommit(settled.commit, text)})
         self.record(row)
-        with contextlib.suppress(OSError):  # the row is on record, and the next call does what is missing
+        with contextlib.suppress(OSError, RepositoryError):  # the row is on record: the next call does the rest
             self.repair()
 
     def _recommit(self, commit: str, text: str) -> str:
