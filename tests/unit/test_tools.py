@@ -108,9 +108,6 @@ SCALAR = "must be a number, true or false, or a text"
         ("dump_ir", {"case": {"M": [1]}}, f"case.M: {SCALAR}, not [1]"),
         ("dump_ir", {"case": {"M": [1], "N": [2]}, "compile_seconds": 0},
          f"compile_seconds: must be at least 1, not 0; case.M: {SCALAR}, not [1]"),
-        ("profile", {"config": {"a\ud800": 1}},
-         "an argument of profile holds a NUL or half a surrogate pair, which is no text"),
-        ("profile", {"\0": 1}, "an argument of profile holds a NUL or half a surrogate pair, which is no text"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_wrong_argument(tool: str, arguments: dict[str, Any], text: str) -> None:
@@ -325,13 +322,3 @@ def test_a_new_tool_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("say-hello", "you", "--words", "x").stderr.startswith("words: 'x': ")
     monkeypatch.setattr("tests.commandline.app", commands.app)
     assert all(command(name, "--help").returncode == 0 for name in table() if name != "say_hello")
-
-
-@pytest.mark.parametrize("name", ["a\0", "\ud800", '["a\\u0000"]'])
-def test_what_no_file_can_hold_is_no_text(name: str) -> None:
-    tool = Tool("say_hello", "Say hello", Effect.READS, Greet, Greeting, greet)
-    with pytest.raises(UsageError, match="holds a NUL or half a surrogate pair"):
-        tool.parse({"name": name})
-    assert tool.parse({"name": "a\\u0000"}).name == "a\\u0000"
-    with pytest.raises(UsageError, match="name"):
-        tool.parse({"name": Path("you")})

@@ -69,8 +69,6 @@ class Tool(Generic[ParamsT, ReportT]):
     def parse(self, arguments: Mapping[str, Any]) -> ParamsT:
         """The arguments of a call. Raises `UsageError`, with a sentence for each wrong argument."""
         meant = {name: _given(value) for name, value in arguments.items()}
-        if not _is_text([arguments, meant]):
-            raise UsageError(f"an argument of {self.name} holds a NUL or half a surrogate pair, which is no text")
         try:
             return self.params.model_validate({name: value for name, value in meant.items() if value is not None})
         except ValidationError as error:
@@ -136,15 +134,6 @@ def _given(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: part for name, part in value.items() if part is not None}
     return value
-
-
-def _is_text(value: Any) -> bool:
-    """Whether files, git and UTF-8 can hold all text in a value. JSON can carry more."""
-    if isinstance(value, Mapping):
-        return all(_is_text(name) and _is_text(part) for name, part in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_text, value))
-    return not isinstance(value, str) or ("\0" not in value and value == value.encode(errors="ignore").decode())
 
 
 _OF_ARGUMENTS = (
