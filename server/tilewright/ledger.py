@@ -1,4 +1,4 @@
-"""What a session leaves on disk: an append-only journal, and the table rendered from it.
+"""What a session leaves on disk: an append-only journal.
 
 A record is one line of JSON with the hash of the line before it. It is on disk (fsync) before the step it reports
 is answered, so a process killed at any point loses nothing that was promised.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,6 @@ from pydantic import TypeAdapter
 
 from tilewright.errors import UsageError
 from tilewright.files import sync_folder
-from tilewright.text import printable
 from tilewright.wire.record import Record, misfit
 
 EntryT = TypeVar("EntryT", bound=Record)
@@ -115,72 +113,3 @@ def _write(handle: int, end: int, line: bytes) -> None:
 
 def _hash(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-class TableRow(Record):
-    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured; `trust`, what a reader
-    should know before the row is trusted, is shown in brackets after the optimization."""
-
-    iteration: int
-    optimization: str
-    latency_ms: float | None
-    modelled: bool
-    passed: bool
-    status: str
-    trust: str = ""
-
-
-COLUMNS = ("iteration", "optimization", "latency_ms", "correctness", "status")
-_RIGHT = {"iteration", "latency_ms", "status"}
-
-
-def shown_latency(value: float | None, modelled: bool) -> str:
-    """A latency in ms as tables show it: six decimals, `~` for a model's, `-` where nothing was measured."""
-    return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
-
-
-def _literal(text: str) -> str:
-    """A text as it is shown in a cell: no borders, tags, entities, links with a text of their own, or images of it."""
-    text = re.sub(r"&(?=#?\w)", "&amp;", printable(text))
-    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
-    text = re.sub(r"\\+(?=\|)", lambda found: "&#92;" * len(found[0]), text)
-    return text.replace("](", "]\\(").replace("|", "\\|")
-
-
-def _cells(row: TableRow) -> tuple[str, ...]:
-    return (
-        str(row.iteration),
-        _literal(row.optimization) + (f" [{row.trust}]" if row.trust else ""),
-        shown_latency(row.latency_ms, row.modelled),
-        "PASS" if row.passed else "FAIL",
-        row.status,
-    )
-
-
-def render_row(row: TableRow) -> str:
-    """One row by itself."""
-    return "| " + " | ".join(_cells(row)) + " |"
-
-
-def render_table(rows: list[TableRow]) -> str:
-    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
-    cells = [_cells(row) for row in rows]
-    widths = [max(len(text) for text in column) for column in zip(COLUMNS, *cells, strict=True)]
-    lines = [_line(COLUMNS, widths, header=True)]
-    lines.append(
-        "|"
-        + "|".join(
-            "-" * (width + 1) + ":" if name in _RIGHT else ":" + "-" * (width + 1)
-            for name, width in zip(COLUMNS, widths, strict=True)
-        )
-        + "|"
-    )
-    return "\n".join([*lines, *(_line(row, widths) for row in cells)]) + "\n"
-
-
-def _line(cells: tuple[str, ...], widths: list[int], header: bool = False) -> str:
-    shown = (
-        cell.rjust(width) if name in _RIGHT and not header else cell.ljust(width)
-        for name, cell, width in zip(COLUMNS, cells, widths, strict=True)
-    )
-    return "| " + " | ".join(shown) + " |"

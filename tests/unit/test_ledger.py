@@ -1,4 +1,4 @@
-"""The journal loses nothing and hides no change; the table is the one that people read."""
+"""The journal loses nothing and hides no change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from tilewright.ledger import Journal, JournalAltered, TableRow, render_row, render_table
+from tilewright.ledger import Journal, JournalAltered
 from tilewright.wire.record import Record
 
 
@@ -107,41 +107,3 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         assert texts[: len(acknowledged)] == acknowledged
         assert len(texts) - len(acknowledged) <= 1
         path.unlink(missing_ok=True)
-
-
-def row(iteration: int, name: str, latency: float | None, status: str, trust: str = "") -> TableRow:
-    return TableRow(
-        iteration=iteration, optimization=name, latency_ms=latency, modelled=bool(trust), passed=latency is not None,
-        status=status, trust=trust,
-    )  # fmt: skip
-
-
-def test_the_table_is_exactly_the_one_of_the_method() -> None:
-    rows = [
-        row(0, "baseline", 0.82, "keep"),
-        row(1, "TMA replace gather", 0.39, "keep", "harness-trusted"),
-        row(2, "x", None, "crash"),
-    ]
-    assert render_table(rows) == (
-        "| iteration | optimization                         | latency_ms | correctness | status |\n"
-        "|----------:|:-------------------------------------|-----------:|:------------|-------:|\n"
-        "|         0 | baseline                             |   0.820000 | PASS        |   keep |\n"
-        "|         1 | TMA replace gather [harness-trusted] |  ~0.390000 | PASS        |   keep |\n"
-        "|         2 | x                                    |          - | FAIL        |  crash |\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [
-        ("a | b", r"a \| b"),
-        ("x</td><td>~0.0004<td>keep<tr hidden>", "x&lt;/td>&lt;td>~0.0004&lt;td>keep&lt;tr hidden>"),
-        ("N<64 and a < b, load & store", "N<64 and a < b, load & store"),
-        ("&#124; &lt;td&gt;", "&amp;#124; &amp;lt;td&amp;gt;"),
-        ("tile 64 \\| 0.1 \\| keep", r"tile 64 &#92;\| 0.1 &#92;\| keep"),
-        ("![x](http://a.b/c.png)", r"![x]\(http://a.b/c.png)"),
-        ("a\x1b[2A\x1b[9Cb\u202ec\u200bd\ud800", "a?[2A?[9Cb?c?d?"),
-    ],
-)
-def test_a_name_is_shown_as_it_is_and_paints_nothing(name: str, cell: str) -> None:
-    assert render_row(row(1, name, 0.5, "keep")) == f"| 1 | {cell} | 0.500000 | PASS | keep |"

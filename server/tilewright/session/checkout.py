@@ -13,11 +13,12 @@ from filelock import FileLock, Timeout
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
-from tilewright.ledger import Journal, JournalAltered, render_table
+from tilewright.ledger import Journal, JournalAltered
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import report
 from tilewright.session.records import ENTRY, Entry, Started
 from tilewright.session.state import State
+from tilewright.session.table import render_table
 from tilewright.text import few
 
 ANCHOR = "Tilewright-Journal"
@@ -199,7 +200,7 @@ class Checkout:
     def write_table(self, folder: Path, state: State) -> None:
         """Render `perf_results.md` and the report: the session's own, and the checkout's. Nothing reads them, so a full
         disk loses nothing: the next row renders them again."""
-        text = render_table(state.table())
+        text = render_table(state.rows)
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
             with contextlib.suppress(OSError):
                 if not path.is_file() or path.read_text(encoding="utf-8") != text:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult
-from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.roofline.bounds import bounded_by
 from tilewright.session import whole
@@ -24,6 +23,7 @@ from tilewright.session.reports import (
 )
 from tilewright.session.rows import HARNESS_TRUSTED
 from tilewright.session.state import Attempt, Phase, State
+from tilewright.session.table import render_row, shown_latency
 from tilewright.task import case_label
 from tilewright.text import cut
 
@@ -234,7 +234,7 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
         verdict=row.verdict.kind,
-        row=render_row(state.table()[number]),
+        row=render_row(row),
         advice=row.advice,
         message=_failure(attempt),
         cases=_by_case(result) or None if result is not None and not result.same else None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
-from tilewright.ledger import JournalAltered, TableRow
+from tilewright.ledger import JournalAltered
 from tilewright.policy import Reason, Verdict, VerdictKind, gains, settled, verdict_of_check
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, Settled, Started
 from tilewright.task import case_label
@@ -279,18 +279,3 @@ class State:
     def spent(self) -> int:
         """How many iterations are over since the session began, or was last taken up."""
         return max(self.iteration - max(self.resumed_at, 1), 0)
-
-    def table(self) -> list[TableRow]:
-        """The rows as the table shows them."""
-        return [
-            TableRow(
-                iteration=row.iteration,
-                optimization=row.optimization,
-                latency_ms=row.latency_ms,
-                modelled=row.modelled,
-                passed=row.passed,
-                status=row.verdict.kind,
-                trust=row.trust,
-            )
-            for row in self.rows
-        ]

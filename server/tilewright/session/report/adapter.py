@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, geometric_mean
-from tilewright.ledger import Journal, JournalAltered, shown_latency
+from tilewright.ledger import Journal, JournalAltered
 from tilewright.policy import Reason, VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
@@ -18,6 +18,7 @@ from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, checked_on, configs, diff, sustained_of, together
 from tilewright.session.state import Attempt, State
+from tilewright.session.table import shown_latency
 
 OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
 
