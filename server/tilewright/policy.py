@@ -186,9 +186,10 @@ class Ratio(Record):
         return f"{self.speedup:.4f}x ({self.low:.4f} to {self.high:.4f})"
 
 
-def ratio_of(result: BenchmarkResult) -> Ratio | None:
-    """What a benchmark run says of both versions. None where it does not compare them."""
-    if not result.passed or result.speedup is None or result.speedup_low is None or result.speedup_high is None:
+def ratio_of(result: BenchmarkResult | CaseTiming) -> Ratio | None:
+    """What a benchmark run, or a case of it, says of both versions. None where it does not compare them."""
+    failed = isinstance(result, BenchmarkResult) and not result.passed
+    if failed or result.speedup is None or result.speedup_low is None or result.speedup_high is None:
         return None
     return Ratio(speedup=result.speedup, low=result.speedup_low, high=result.speedup_high)
 

@@ -45,7 +45,6 @@ def test_a_real_gain_is_kept_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
             assert report.speedup > 1.5
             assert report.verdict.detail.endswith("confirmed")
             assert report.level == "replayed"
-            assert {case.level for case in report.cases} == {"replayed"}
             loop.checkpoint()
             await loop.append_result("occupancy 4", quiet)
             kernel.write_text(kernel.read_text() + "\n# the same again\n")

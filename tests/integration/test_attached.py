@@ -80,7 +80,7 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
             assert (gain["verdict"]["kind"], gain["verdict"]["reason"]) == ("keep", "gain"), gain
             assert "[harness-trusted]" in gain["summary"]
             assert gain["speedup"] > 2
-            assert len(gain["cases"]) == 2
+            assert gain["cases"].count(": +") == 2
             await content(connected, "git_checkpoint")
             row = await content(connected, "append_result", optimization="64 rows a block")
             assert "64 rows a block [harness-trusted; visible sizes only]" in row["row"]
@@ -135,7 +135,8 @@ def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> 
                 break
         assert found.verdict is not None, found.summary
         assert (found.verdict.kind, found.verdict.reason) == ("revert", "regression")
-        assert sorted(case.case for case in found.cases) == ["op=softmax m=256 n=64", "op=softmax m=512 n=128"]
+        assert "m=256 n=64: " in found.cases
+        assert "m=512 n=128: " in found.cases
         loop.revert()
         assert "[harness-trusted; visible sizes only]" in (await loop.append_result("twice over", quiet)).row
 

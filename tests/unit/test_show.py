@@ -9,6 +9,7 @@ from tilewright.evaluation.ordinary import Ordinary
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.session import show
 from tilewright.session.records import Checked, Started
+from tilewright.session.rows import notes_of
 from tilewright.session.state import State
 from tilewright.session.steps import not_now
 from tilewright.text import few
@@ -35,11 +36,16 @@ def report(statuses: list[Status], **more: Any) -> Any:
 
 def test_cases_that_are_left_out_are_counted_and_failures_come_first() -> None:
     found = report([Status.PASSED] * 20 + [Status.WRONG_VALUES] * 2 + [Status.PASSED] * 5)
-    assert found.cases_shown == "8 of 27; the rest passed, and all are in sandbox/scale-1/journal.jsonl"
-    assert [case.case for case in found.cases][:4] == ["N=21", "N=20", "N=26", "N=25"]
+    shown = found.cases.split("; ")
+    assert shown[:3] == [
+        "N=21: wrong_values, error 0.021",
+        "N=20: wrong_values, error 0.02",
+        "N=26: passed, error 0.026",
+    ]
+    assert shown[8:] == ["19 more in the journal, none of which failed"]
     many = report([Status.WRONG_VALUES] * 12 + [Status.PASSED])
-    assert many.cases_shown.startswith("8 of 13; 4 of the rest did not pass either, and all are in")
-    assert report([Status.PASSED] * 8).cases_shown == ""
+    assert many.cases.endswith("; 5 more in the journal, 4 of which failed")
+    assert "more" not in report([Status.PASSED] * 8).cases
 
 
 def test_hidden_sizes_that_passed_are_counted_and_not_named() -> None:
@@ -59,7 +65,7 @@ def test_hidden_sizes_that_passed_are_counted_and_not_named() -> None:
     state.apply(
         Checked(candidate="0" * 64, secret="s", result=CorrectnessResult(status=Status.WRONG_VALUES, cases=cases))
     )
-    assert [case.case for case in show.correctness(state, "next").cases] == ["N=977", "N=64"]
+    assert show.correctness(state, "next").cases == "N=977: wrong_values; N=64: passed"
 
 
 def test_a_refusal_names_only_what_comes_before_the_refused_tool() -> None:
@@ -100,15 +106,16 @@ def test_an_iteration_says_what_each_case_gains() -> None:
     cases = [timing(128, 1.226), timing(256, 1.0, same=True, wide=0.0), timing(512, 0.946), timing(64, 1.01, wide=0.1)]
     text = show._by_case(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=cases))
     ceiling = "61% of its ceiling (memory)"
-    some = ("N=512: -5.4%", "N=256: same program", "N=64: no change", "N=128: +22.6%")
-    assert text == "; ".join(f"{one}, {ceiling}" for one in some)
+    some = ("N=512: -5.4%", "N=256: no change", "N=64: no change", "N=128: +22.6%")
+    same = ", the same program as the incumbent"
+    assert text == "; ".join(f"{one}, {ceiling}{same * ('256' in one)}" for one in some)
     alone = BenchmarkResult(status=Status.PASSED, level=Level.MODELLED, cases=[timing(128, None)])
     assert show._by_case(alone) == f"~{ceiling}"
 
 
 def test_a_case_says_what_its_figure_does_not() -> None:
     plain = CaseTiming(case={"N": 1}, level=Level.REPLAYED, latency_ms=1.0, note="eager")
-    assert show._timing(plain).note == "eager"
+    assert notes_of(plain) == ["eager"]
     more = {
         "weight": 3.0,
         "steady": False,
@@ -118,9 +125,7 @@ def test_a_case_says_what_its_figure_does_not() -> None:
         "ordinary": Ordinary(us=10.0, replayed_us=10.0, host_us=42.0),
     }
     case = plain.model_copy(update=more)
-    assert show._timing(case).note == (
+    assert "; ".join(notes_of(case)) == (
         "weight 3; clock not steady (1410 MHz); the incumbent's bytes; 31% of the error allowed; "
         "host-bound: 42 us on the host; eager"
     )
-    same = case.model_copy(update={"same": True})
-    assert show._timing(same).note == "the same program as the incumbent; weight 3; eager"

@@ -17,27 +17,7 @@ RunState = Literal["done", "running"]
 """`running`: the same call again waits for it."""
 
 
-class CheckedCase(Record):
-    """One case that was compared with the reference."""
-
-    case: str
-    hidden: bool
-    status: Status
-    rel_l2_error: Figure | None = None
-
-
-class TimedCase(Record):
-    """One case that was timed."""
-
-    case: str
-    level: str = ""
-    latency_ms: Figure
-    incumbent_ms: Figure | None = None
-    speedup: Figure | None = None
-    interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of the speedup")
-    roofline_percent: Figure | None = None
-    bound: str | None = None
-    note: str = ""
+BY_CASE = "what each case gains or loses, how near it is to its ceiling, and what its figure does not say"
 
 
 class CorrectnessReport(Record):
@@ -48,8 +28,7 @@ class CorrectnessReport(Record):
     status: Status | None = None
     message: str = Field("", description="where and how it failed")
     output: str = Field("", description="what the candidate printed last")
-    cases_shown: str = Field("", description="how many, and where the rest is")
-    cases: list[CheckedCase] = Field(default_factory=list)
+    cases: str = Field("", description="how each case ended, failures first")
     candidate: str = ""
     next: str = ""
 
@@ -68,8 +47,7 @@ class BenchmarkReport(Record):
     level: str = Field("", description="level of the least protected case")
     roofline_percent: Figure | None = None
     verdict: Verdict | None = None
-    cases_shown: str = Field("", description="how many, and where the rest is")
-    cases: list[TimedCase] = Field(default_factory=list)
+    cases: str = Field("", description=BY_CASE)
     next: str = ""
 
 
@@ -130,7 +108,7 @@ class IterationReport(Record):
     row: str | None = None
     advice: Advice | None = None
     message: str | None = Field(None, description="where and how the candidate failed")
-    cases: str | None = Field(None, description="what each case gains or loses, and how near it is to its ceiling")
+    cases: str | None = Field(None, description=BY_CASE)
     commit: str | None = Field(None, description="of the kept edit")
     recovery: str | None = Field(None, description="ref that keeps the reverted files")
     next: str

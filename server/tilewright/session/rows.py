@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, Level
+from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, CaseTiming, Level
 from tilewright.policy import ROOT_CAUSES, Reason, Verdict, VerdictKind, advise, verdict_of_check
 from tilewright.session.records import Row
 from tilewright.session.reports import NAME_LIMIT
@@ -123,6 +123,22 @@ def remarks(result: BenchmarkResult) -> list[str]:
         *result.gpu,
         *filter(None, [result.host, result.sustained]),
     ]
+
+
+def notes_of(case: CaseTiming) -> list[str]:
+    """What the figure of a case does not say."""
+    ordinary = case.ordinary if case.ordinary is not None and case.ordinary.host_bound else None
+    said = {
+        f"weight {case.weight:g}": case.weight != 1,
+        "the same program as the incumbent": case.same,
+        "by the wall clock; the events show more": case.bounded,
+        f"clock not steady ({case.mhz} MHz)": not case.steady,
+        "the incumbent's bytes": case.same_bytes and not case.same,
+        f"{case.error_used or 0:.0%} of the error allowed": bool(case.error_used),
+        f"host-bound: {ordinary.host_us if ordinary else 0:.0f} us on the host": ordinary is not None,
+        case.note: bool(case.note),
+    }
+    return [words for words, holds in said.items() if holds]
 
 
 def luck(sizes: int, tries: int) -> float:

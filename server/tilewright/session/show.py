@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult
-from tilewright.policy import Verdict, VerdictKind
-from tilewright.roofline.bounds import bounded_by
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
+from tilewright.policy import Verdict, VerdictKind, ratio_of
 from tilewright.session import whole
 from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
 from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
     BenchmarkReport,
-    CheckedCase,
     CorrectnessReport,
     IncumbentReport,
     IterationReport,
     RowReport,
     StatusReport,
-    TimedCase,
 )
-from tilewright.session.rows import HARNESS_TRUSTED
+from tilewright.session.rows import HARNESS_TRUSTED, notes_of
 from tilewright.session.state import Attempt, Phase, State
 from tilewright.session.table import render_row, shown_latency
 from tilewright.task import case_label
@@ -149,19 +146,12 @@ def correctness(state: State, then: str) -> CorrectnessReport:
             summary += f"; {result.all_unseen}"
     else:
         summary = _failed(result)
-    cases = sorted((case for case in result.cases if not case.hidden or case.status != "passed"), key=_by_use)
-    failed = sum(case.status != "passed" for case in cases[CASES_SHOWN:])
-    rest = f"{failed} of the rest did not pass either" if failed else "the rest passed"
     return CorrectnessReport(
         summary=said(summary, started),
         status=result.status,
         message=_head(result.message, MESSAGE_LIMIT, started),
         output=_tail(result.output, OUTPUT_LIMIT, started),
-        cases_shown=_of_all(len(cases), rest, started),
-        cases=[
-            CheckedCase(case=case.label, hidden=case.hidden, status=case.status, rel_l2_error=case.rel_l2_error)
-            for case in cases[:CASES_SHOWN]
-        ],
+        cases=_checked(result),
         candidate=checked.candidate,
         next=then
         if result.status != "void" or result.baseline_wrong
@@ -196,20 +186,19 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         checks = [sizes, state.checked.result if state.checked is not None else None]
         notes = [note for check in checks if check is not None for note in check.notes]
         summary = "; ".join([summary, *dict.fromkeys(notes)])
-    cases = sorted(result.cases, key=lambda case: case.speedup or 0.0)
+    ratio = ratio_of(result)
     return BenchmarkReport(
         summary=said(summary, started),
         status=last.status,
         message=_head(last.message, MESSAGE_LIMIT, started),
         latency_ms=result.latency_ms,
         speedup=result.speedup,
-        interval=_interval(result),
+        interval=(ratio.low, ratio.high) if ratio is not None else None,
         modelled=result.modelled,
         level=result.level or "",
         roofline_percent=result.roofline_percent,
         verdict=state.verdict,
-        cases_shown=_of_all(len(cases), "the rest gained as much or more", started),
-        cases=[_timing(case) for case in cases[:CASES_SHOWN]],
+        cases=_by_case(result),
         next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
     )
 
@@ -251,11 +240,26 @@ def _by_case(result: BenchmarkResult) -> str:
         own = {name: value for name, value in case.case.items() if any(one.case.get(name) != value for one in cases)}
         speed = f"{mark}{case.speedup - 1:+.1%}" if case.speedup is not None else ""
         if (case.speedup_low or 2.0) <= 1 <= (case.speedup_high or 0.0):
-            speed = "same program" if case.same else "no change"
+            speed = "no change"
         share = f"{mark}{case.roofline_percent:.0f}% of its ceiling ({case.bound})" if case.roofline_percent else ""
-        lines.append(": ".join(filter(None, (case_label(own), ", ".join(filter(None, (speed, share)))))))
+        said = ", ".join(filter(None, (speed, share, *notes_of(case))))
+        lines.append(": ".join(filter(None, (case_label(own), said))))
     if len(cases) > CASES_SHOWN:
         lines.append(f"{len(cases) - CASES_SHOWN} more between these, in the journal")
+    return "; ".join(lines)
+
+
+def _checked(result: CorrectnessResult) -> str:
+    """How the cases ended: failures first, then the largest errors. Hidden cases that passed are not named."""
+    cases = [case for case in result.cases if not case.hidden or case.status != "passed"]
+    cases.sort(key=lambda case: (case.status == "passed", -(case.rel_l2_error or 0.0)))
+    lines = [
+        f"{case.label}: {case.status}" + ("" if case.rel_l2_error is None else f", error {case.rel_l2_error:.2g}")
+        for case in cases
+    ]
+    if left := cases[CASES_SHOWN:]:
+        failed = sum(case.status != "passed" for case in left)
+        lines[CASES_SHOWN:] = [f"{len(left)} more in the journal, {failed or 'none'} of which failed"]
     return "; ".join(lines)
 
 
@@ -269,18 +273,6 @@ def _failure(attempt: Attempt) -> str | None:
 
 def _failed(result: CorrectnessResult | BenchmarkResult) -> str:
     return cut(f"{result.status.upper()}: {result.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
-
-
-def _by_use(case: CaseCheck) -> tuple[bool, float]:
-    """What orders cases by what they tell: failures, then the largest errors."""
-    return case.status == "passed", -(case.rel_l2_error or 0.0)
-
-
-def _of_all(count: int, rest: str, started: Started) -> str:
-    """How many of `count` cases are shown, and what is true of the rest; empty if all are."""
-    if count <= CASES_SHOWN:
-        return ""
-    return f"{CASES_SHOWN} of {count}; {rest}, and all are in {_journal(started)}"
 
 
 def _head(text: str, limit: int, started: Started) -> str:
@@ -303,40 +295,6 @@ def _journal(started: Started) -> str:
 
 def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
-
-
-def _interval(result: BenchmarkResult | CaseTiming) -> tuple[float, float] | None:
-    if result.speedup_low is None or result.speedup_high is None:
-        return None
-    return result.speedup_low, result.speedup_high
-
-
-def _timing(case: CaseTiming) -> TimedCase:
-    return TimedCase(
-        case=case_label(case.case),
-        level=case.level,
-        latency_ms=case.latency_ms,
-        incumbent_ms=case.incumbent_ms,
-        speedup=case.speedup,
-        interval=_interval(case),
-        roofline_percent=case.roofline_percent,
-        bound=bounded_by(case.bound, case.roofline_percent) or None,
-        note="; ".join(filter(None, [_doubt(case), case.note])),
-    )
-
-
-def _doubt(case: CaseTiming) -> str:
-    weight = [f"weight {case.weight:g}"] * (case.weight != 1)
-    if case.same:
-        return "; ".join(["the same program as the incumbent", *weight])
-    notes = weight + ["by the wall clock; the events show more"] * case.bounded
-    notes += [f"clock not steady ({case.mhz} MHz)"] * (not case.steady)
-    notes += ["the incumbent's bytes"] * case.same_bytes
-    if case.error_used:
-        notes.append(f"{case.error_used:.0%} of the error allowed")
-    if case.ordinary is not None and case.ordinary.host_bound:
-        notes.append(f"host-bound: {case.ordinary.host_us:.0f} us on the host")
-    return "; ".join(notes)
 
 
 def _broken_off(state: State, elsewhere: bool) -> str:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, Sustained
 from tilewright.knobs import HINTS, Knobs, SpaceError
-from tilewright.policy import Ratio, multiplied
+from tilewright.policy import multiplied, ratio_of
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
 from tilewright.session.records import Started
 from tilewright.session.report.data import CaseFigures, KernelChange
 from tilewright.session.report.occupancy import kernels_of
+from tilewright.session.rows import notes_of
 from tilewright.session.state import Attempt
 from tilewright.task import case_label
 
@@ -27,7 +28,7 @@ def together(keeps: Sequence[BenchmarkResult], first: BenchmarkResult | None) ->
         return first if not keeps else keeps[-1]
     cases = []
     for number, (before, after) in enumerate(zip(first.cases, keeps[-1].cases, strict=True)):
-        ratios = [ratio for keep in keeps if (ratio := _ratio(keep.cases[number])) is not None]
+        ratios = [ratio for keep in keeps if (ratio := ratio_of(keep.cases[number])) is not None]
         gain = multiplied(ratios)
         figures = {"speedup": gain.speedup, "speedup_low": gain.low, "speedup_high": gain.high}
         cases.append(after.model_copy(update={"incumbent_ms": before.latency_ms, "sustained": None, **figures}))
@@ -49,14 +50,11 @@ def cases_of(result: BenchmarkResult | None, before: BenchmarkResult | None, kno
         least = known_share.latency_ms * (known_share.roofline_percent or 0.0) if known_share else None
         bound = known_share.bound or "" if known_share else ""
         percents = [least / ms if least and ms else None for ms in (timing.incumbent_ms, timing.latency_ms)]
-        doubts = ["the same program as before"] * timing.same
-        doubts += ["by the wall clock; the events show more"] * timing.bounded
-        doubts += [f"clock not steady ({timing.mhz} MHz)"] * (not timing.steady)
         yield CaseFigures(
             label=case_label(timing.case),
             before_ms=timing.incumbent_ms,
             after_ms=timing.latency_ms,
-            speedup=_ratio(timing),
+            speedup=ratio_of(timing),
             sustained=timing.sustained,
             bound=bound,
             percent_before=percents[0],
@@ -65,14 +63,8 @@ def cases_of(result: BenchmarkResult | None, before: BenchmarkResult | None, kno
             rate=_rate(percents[1], timing.latency_ms, known_share, known),
             memory_before=sources[1].peak_bytes if sources[1:] else None,
             memory=timing.peak_bytes,
-            note="; ".join([*doubts, *filter(None, [timing.note])]),
+            note="; ".join(notes_of(timing)),
         )
-
-
-def _ratio(timing: CaseTiming) -> Ratio | None:
-    if timing.speedup is None or timing.speedup_low is None or timing.speedup_high is None:
-        return None
-    return Ratio(speedup=timing.speedup, low=timing.speedup_low, high=timing.speedup_high)
 
 
 def _rate(percent: float | None, ms: float | None, timing: CaseTiming | None, known: Ceilings) -> str:
