@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in our own words
 import git
@@ -69,13 +68,11 @@ class Repository:
             raise RepositoryError(f"{root} is a bare repository; use a clone with a working tree")
         self.root = Path(self._repo.working_tree_dir).resolve()
         self.git_dir = Path(self._repo.git_dir).resolve()
-        self.common_dir = Path(self._repo.common_dir).resolve()
-        """What the worktrees of this repository share."""
         name, email = (self._identity(key) for key in ("name", "email"))
-        self._environment = _ISOLATED | _safe_directories() | {
-            "GIT_AUTHOR_NAME": name, "GIT_COMMITTER_NAME": name,
-            "GIT_AUTHOR_EMAIL": email, "GIT_COMMITTER_EMAIL": email,
-        }  # fmt: skip
+        self._repo.git.update_environment(
+            **_ISOLATED, **_safe_directories(), GIT_AUTHOR_NAME=name, GIT_COMMITTER_NAME=name,
+            GIT_AUTHOR_EMAIL=email, GIT_COMMITTER_EMAIL=email,
+        )  # fmt: skip
         self._run("rev-parse", "--git-dir")  # a repository that git will not touch says why here
         if not self._run("rev-parse", "--verify", "--quiet", "HEAD", check=False).strip():
             raise RepositoryError(f"{self.root} has no commit yet; run `git add -A && git commit -m start`")
@@ -110,26 +107,18 @@ class Repository:
 
         A symbolic link to another file of the commit stands for that file; other links and submodules are left out.
         """
-        entries, links = [], []
+        found: Files = {}
+        links = []
         for name, (mode, blob) in self._entries(commit, names or ()).items():
+            if mode == _SUBMODULE:
+                continue
+            try:
+                found[name] = self._repo.git.get_object_data(blob)[3]
+            except ValueError:
+                text = f"git has no content of {name}, as in a partial clone: run `git fetch --refetch`"
+                raise UsageError(text) from None
             if mode == _SYMLINK:
                 links.append(name)
-            if mode != _SUBMODULE:
-                entries.append((name, blob))
-        with tempfile.TemporaryFile() as wanted:
-            wanted.write("".join(f"{blob}\n" for _, blob in entries).encode())
-            wanted.seek(0)
-            data = self._raw("cat-file", "--batch", stdin=cast(BinaryIO, wanted))
-        found: Files = {}
-        position = 0
-        for name, _ in entries:
-            end = data.index(b"\n", position)
-            kind = data[position:end].split()
-            if len(kind) < 3:
-                raise UsageError(f"git has no content of {name}, as in a partial clone: run `git fetch --refetch`")
-            size = int(kind[2])
-            found[name] = data[end + 1 : end + 1 + size]
-            position = end + 1 + size + 1
         for name in links:
             target = os.path.normpath(PurePosixPath(name).parent / found.pop(name).decode("utf-8", "replace"))
             if target in found and target not in links:
@@ -333,15 +322,9 @@ class Repository:
             return fallback
 
     def _run(self, *arguments: str, check: bool = True, extra: dict[str, str] | None = None) -> str:
-        return self._raw(*arguments, check=check, extra=extra).decode("utf-8", "surrogateescape")
-
-    def _raw(
-        self, *arguments: str, check: bool = True, extra: dict[str, str] | None = None, stdin: BinaryIO | None = None
-    ) -> bytes:
         status, output, error = self._repo.git.execute(
             ["git", *_GUARD, *arguments],
-            istream=stdin,
-            env=self._environment | (extra or {}),
+            env=extra,
             with_extended_output=True,
             with_exceptions=False,
             stdout_as_string=False,
@@ -350,4 +333,4 @@ class Repository:
         if check and status:
             raise RepositoryError(f"git {arguments[0]} failed: {str(error).strip() or f'status {status}'}")
         assert isinstance(output, bytes)
-        return output
+        return output.decode("utf-8", "surrogateescape")

@@ -73,14 +73,14 @@ def test_each_write_of_a_session_fails_once(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     root, disk = make_task(), Disk()
-    raw, fsync = Repository._raw, os.fsync
+    run, fsync = Repository._run, os.fsync
     changing = {"hash-object", "write-tree", "commit-tree", "update-ref", "update-index", "symbolic-ref", "read-tree"}
 
-    def run_git(self: Repository, *arguments: str, **options: Any) -> bytes:
+    def run_git(self: Repository, *arguments: str, **options: Any) -> str:
         asks = arguments[0] == "symbolic-ref" and "--quiet" in arguments
         if arguments[0] in changing and not asks:
             disk.take(self.git_dir)
-        return raw(self, *arguments, **options)
+        return run(self, *arguments, **options)
 
     def sync(handle: int) -> None:
         name = str(Path(f"/proc/self/fd/{handle}").readlink())
@@ -89,7 +89,7 @@ def test_each_write_of_a_session_fails_once(
         fsync(handle)
 
     if what == "git":
-        monkeypatch.setattr(Repository, "_raw", run_git)
+        monkeypatch.setattr(Repository, "_run", run_git)
     else:
         monkeypatch.setattr(os, "fsync", sync)
 
