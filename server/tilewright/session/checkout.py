@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -98,7 +97,7 @@ class Checkout:
         self.root = self.repository.root
         self.sandbox = self.root / SANDBOX
         self._lock = FileLock(self.repository.git_dir / "tilewright.lock")
-        self._holder = self.repository.git_dir / "tilewright-holder.json"
+        self._holder = self.repository.git_dir / "tilewright-holder"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -112,9 +111,7 @@ class Checkout:
                 "another worktree (`git worktree add ../other`)"
             ) from None
         try:
-            text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
-            if not self._holder.is_file() or self._holder.read_text() != text:
-                write_atomically(self._holder, text)
+            self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
             yield
         finally:
             self._lock.release()
@@ -132,11 +129,9 @@ class Checkout:
             return ""
 
     def _named_holder(self) -> str:
-        try:
-            data = json.loads(self._holder.read_text())
-            return f"process {data['pid']} on {data['host']}"
-        except (OSError, ValueError, KeyError):
-            return "another process"
+        with contextlib.suppress(OSError):
+            return self._holder.read_text()
+        return "another process"
 
     def current_folder(self) -> Path | None:
         """The folder of the session that this checkout is on, or None before its first."""
