@@ -210,11 +210,7 @@ class Repository:
             candidate, number = f"{name}-{number}", number + 1
         self._run("check-ref-format", "--branch", candidate)
         self._run("update-ref", f"refs/heads/{candidate}", self.head(), "0" * 40)
-        try:
-            self.switch(candidate)
-        except BaseException:
-            self.forget(f"refs/heads/{candidate}", self.head())
-            raise
+        self.switch(candidate)
         return candidate
 
     def name_branch(self, name: str, commit: str) -> bool:

@@ -7,7 +7,6 @@ what is missing; a run or a revert that was broken off is made anew.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
 from tilewright.errors import UsageError
@@ -68,17 +67,12 @@ class Session:
 
     @classmethod
     def begin(cls, checkout: Checkout, started: Started, standby: Standby) -> Session:
-        """Open the journal of a new session, which becomes the checkout's current one. Where that fails, nothing of the
-        session is left in the sandbox."""
+        """Open the journal of a new session, which becomes the checkout's current one."""
         folder = checkout.sandbox / started.session
-        try:
-            folder.mkdir(parents=True)
-            journal = Journal(folder / "journal.jsonl", ENTRY)
-            journal.append(started)
-            checkout.set_current(folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        folder.mkdir(parents=True)
+        journal = Journal(folder / "journal.jsonl", ENTRY)
+        journal.append(started)
+        checkout.set_current(folder)
         session = cls(checkout, journal, standby)
         checkout.write_table(folder, session.state)
         return session
