@@ -23,7 +23,6 @@ from rich.text import Text
 from tilewright.bundled import examples
 from tilewright.clients import VARIABLES
 from tilewright.errors import UsageError
-from tilewright.files import is_folder
 from tilewright.repository import SANDBOX
 from tilewright.session.report import FILES
 
@@ -161,7 +160,7 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
     chosen = [name for name in names if name.startswith(only)]
     if not chosen:
         raise UsageError(f"no example starts with {only!r}: there are {', '.join(names)}")
-    if folder is not None and is_folder(folder) and any(folder.iterdir()):
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: give a folder that is, or that does not exist")
     parent = folder or Path(tempfile.mkdtemp(prefix="tilewright-demo-"))
     problems: list[str] = []

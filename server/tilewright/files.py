@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from pathlib import Path
-
-from tilewright.errors import UsageError
-from tilewright.text import cut, printable
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -40,17 +36,6 @@ def repository_of(path: Path) -> Path | None:
         return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long or holds a NUL
         return None
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a path leads to a folder. Raises `UsageError` for one that none can have, as its name is too long."""
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{cut(printable(str(path)), 100)}: {why}") from None
 
 
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)

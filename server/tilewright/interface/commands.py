@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.errors import UsageError
-from tilewright.files import is_folder, write_atomically
+from tilewright.files import write_atomically
 from tilewright.interface.programs import program_app
 from tilewright.interface.sessioncommands import add_session_commands, compared
 from tilewright.interface.terminal import (
@@ -148,7 +148,7 @@ def init(
     elif ":" in target or (target.endswith(".py") and test):
         wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [], select)
         proposal = done(lambda: function.propose(root, wanted, tell))
-    elif not done(lambda: is_folder(root / target)):
+    elif not (root / target).is_dir():
         raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
