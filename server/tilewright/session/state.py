@@ -43,8 +43,6 @@ class Attempt:
         self.settled: Settled | None = None
         self.row: Row | None = None
         self.seconds = 0.0
-        self.in_vain = 0
-        """Runs that were broken off or void."""
 
     @property
     def incumbent(self) -> str:
@@ -75,7 +73,6 @@ class Attempt:
         """Take one more record into account. A run that was void is not the candidate's doing, and takes no time of
         its iteration's."""
         if isinstance(entry, Begun):
-            self.in_vain += self.running is not None
             self.running = entry
             return
         if isinstance(entry, Checked):
@@ -85,10 +82,7 @@ class Attempt:
             self.measured = entry
             runs = [entry.first, entry.again]
         self.running = None
-        done = [run for run in runs if run is not None]
-        self.seconds += sum(run.seconds for run in done if run.status is not Status.VOID)
-        sizes = [entry.sizes] if isinstance(entry, Measured) and entry.sizes is not None else []
-        self.in_vain += any(run.status is Status.VOID for run in [*done, *sizes])
+        self.seconds += sum(run.seconds for run in runs if run is not None and run.status is not Status.VOID)
 
 
 class State:
@@ -104,7 +98,7 @@ class State:
         """Why cases were left out of checks, by their labels."""
         self.rows: list[Row] = []
         self.remarks: dict[int, list[str]] = {}
-        """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
+        """By iteration, what a reader of its row should know of what was not looked at."""
         self.attempts = [Attempt(0, [started.baseline])]
         """The iterations; the last is under way."""
         self.ended: Ended | None = None
@@ -161,9 +155,6 @@ class State:
         checks = [attempt.checked.result if attempt.checked is not None else None, sizes]
         notes = [note for check in checks if check is not None for note in check.notes]
         notes += attempt.measured.result.unjudged if attempt.measured is not None else []
-        in_vain = attempt.in_vain + (attempt.running is not None)
-        if in_vain:
-            notes.append(f"runs broken off or void: {in_vain}")
         self.remarks[row.iteration] = notes
         attempt.row = row
         self.rows.append(row)
