@@ -15,7 +15,7 @@ from pathlib import Path
 from tilewright.evaluation.results import BenchmarkResult, StoredProgram
 from tilewright.programs.format import program_file
 from tilewright.programs.model import digest_of
-from tilewright.session.records import Entry, Measured, Row, Settled
+from tilewright.session.state import State
 from tilewright.task import case_label
 from tilewright.text import few
 
@@ -44,33 +44,16 @@ class Named:
         return not self.kept and self.stored.size >= LARGE_BYTES
 
 
-def named(entries: list[Entry]) -> dict[str, Named]:
-    """The programs that a session's records name, by the SHA-256 of their files."""
+def named(state: State) -> dict[str, Named]:
+    """The programs that a session's iterations were measured with, by the SHA-256 of their files."""
     found: dict[str, Named] = {}
-    pending: list[BenchmarkResult] = []
-    number = 0
-
-    def settle(kept: bool) -> None:
-        for run in pending:
-            for one in (one for case in run.cases for one in case.programs):
-                known = found.get(one.sha256, Named(one, number, kept))
-                stored = one if known.stored.note else known.stored  # written by one run, it is there
-                found[one.sha256] = Named(stored, known.iteration, known.kept or kept)
-
-    for entry in entries:
-        match entry:
-            case Measured():
-                pending += filter(None, [entry.first, entry.again])
-            case Settled():
-                settle(kept=bool(entry.commit))
-                pending.clear()
-            case Row():
-                settle(kept=number == 0)
-                pending.clear()
-                number += 1
-            case _:
-                pass
-    settle(kept=True)
+    for attempt in state.attempts:
+        kept = attempt.iteration == 0 or attempt.settled is None or attempt.is_kept
+        runs = [attempt.measured.first, attempt.measured.again] if attempt.measured is not None else []
+        for one in (one for run in runs if run is not None for case in run.cases for one in case.programs):
+            known = found.get(one.sha256, Named(one, attempt.iteration, kept))
+            stored = one if known.stored.note else known.stored  # written by one run, it is there
+            found[one.sha256] = Named(stored, known.iteration, known.kept or kept)
     return found
 
 
@@ -84,12 +67,12 @@ def files_of_version(folder: Path, result: BenchmarkResult | None) -> dict[str, 
     }
 
 
-def tidy(folder: Path, entries: list[Entry]) -> None:
-    """Delete what is large and was reverted, and the files that no record names: a server was killed before it wrote
-    one. A file that cannot be deleted stays."""
-    programs = named(entries)
+def tidy(folder: Path, state: State) -> None:
+    """Delete what is large and was reverted, and the files that no iteration was measured with: a run was broken off,
+    or made again. A file that cannot be deleted stays."""
+    programs = named(state)
     with contextlib.suppress(OSError):
-        for path in [*folder.iterdir()] if entries else []:
+        for path in [*folder.iterdir()]:
             if (name := _FILE.fullmatch(path.name)) is None:
                 continue  # another hand's
             program = programs.get(name[1])

@@ -72,12 +72,12 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         lines += failures or [Line(what, Mark.OK, good)]
     if text := checkout.branch_moved(state):
         lines.append(Line("branch", Mark.FAIL if state.ended is None else Mark.WARN, text))
-    return [*lines, *_programs(checkout, journal.entries, state)]
+    return [*lines, *_programs(checkout, state)]
 
 
-def _programs(checkout: Checkout, entries: list[Entry], state: State) -> list[Line]:
+def _programs(checkout: Checkout, state: State) -> list[Line]:
     """None for a session without device programs."""
-    programs, folder = named(entries), programs_folder(checkout.sandbox, state.started.session)
+    programs, folder = named(state), programs_folder(checkout.sandbox, state.started.session)
     lines = [Line("programs", Mark.FAIL, text) for text in missing_or_altered(folder, programs)]
     if text := not_written(folder, programs):
         lines.append(Line("programs", Mark.WARN, text))
