@@ -213,17 +213,13 @@ class Repository:
         self.switch(candidate)
         return candidate
 
-    def name_branch(self, name: str, commit: str) -> bool:
-        """Create a branch at a commit, and check nothing out. False where it is there already, at that commit."""
+    def name_branch(self, name: str, commit: str) -> None:
+        """Create a branch at a commit, and check nothing out."""
         if self._run("check-ref-format", "--branch", name, check=False).strip() != name:
             raise RepositoryError(f"{name!r} is no name of a branch")
-        there = self.resolve(f"refs/heads/{name}")
-        if there == commit:
-            return False
-        if there is not None:
-            raise RepositoryError(f"branch {name} is there with other commits; name another with --branch")
+        if self.resolve(f"refs/heads/{name}") is not None:
+            raise RepositoryError(f"branch {name} is there already; name another with --branch")
         self._run("update-ref", f"refs/heads/{name}", commit, "0" * 40)
-        return True
 
     def folders_with(self, name: str) -> list[PurePosixPath]:
         """The folders with a file of this name that git does not ignore."""
@@ -253,12 +249,9 @@ class Repository:
             tree = self._run("write-tree", extra=index).strip()
         return self._run("commit-tree", tree, "-p", parent, "-m", message).strip()
 
-    def recommit(self, commit: str, parent: str, message: str, dated: str = "") -> str:
-        """A commit object on `parent` that has the tree of another commit; no ref moves. `dated`: the commit whose date
-        it has, by default today's, so that the same call gives the same commit."""
-        date = self._run("log", "-1", "--format=%aI", dated).strip() if dated else ""
-        dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
-        return self._run("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message, extra=dates).strip()
+    def recommit(self, commit: str, parent: str, message: str) -> str:
+        """A commit object on `parent` that has the tree of another commit; no ref moves."""
+        return self._run("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message).strip()
 
     def advance(self, branch: str, new: str, old: str) -> None:
         """Move a branch from `old` to `new`. Raises where another hand moved it."""

@@ -18,8 +18,8 @@ FROM_DIRTY = "edits that the session began with"
 
 def finish(checkout: Checkout, session: str = "", branch: str = "", squash: bool = False) -> list[str]:
     """Make a branch of a session's kept commits on the commit that the session began from, by default the current one.
-    Gives what to tell the user, a line each. Neither the working tree nor what is checked out changes. The same call
-    again changes nothing. Raises `UsageError`."""
+    Gives what to tell the user, a line each. Neither the working tree nor what is checked out changes. Raises
+    `UsageError`."""
     repository = checkout.repository
     folder = checkout.session_folder(session)
     journal = checkout.journal(folder)
@@ -41,9 +41,9 @@ def finish(checkout: Checkout, session: str = "", branch: str = "", squash: bool
     name = branch or f"{started.branch}-clean"
     tip = _squashed(repository, state) if squash else _one_each(repository, state)
     count = 1 if squash else len(repository.since(started.base, tip))
-    made = repository.name_branch(name, tip)
+    repository.name_branch(name, tip)
     what = f"{count} commit{'s' if count > 1 else ''} on {started.base[:12]}"
-    lines = [f"branch {name} {'has' if made else 'is there already, with'} {what}: {gain(state)}"]
+    lines = [f"branch {name} has {what}: {gain(state)}"]
     lines += [
         f"  {repository.message(commit).splitlines()[0]}" for commit in reversed(repository.since(started.base, tip))
     ]
@@ -64,9 +64,9 @@ def _one_each(repository: Repository, state: State) -> str:
     """A commit for each keep. Uncommitted edits that were taken into the baseline have one of their own below."""
     started, tip = state.started, state.started.base
     if started.baseline != tip:
-        tip = repository.recommit(started.baseline, tip, f"{started.task_name}: {FROM_DIRTY}\n", dated=started.baseline)
+        tip = repository.recommit(started.baseline, tip, f"{started.task_name}: {FROM_DIRTY}\n")
     for keep in state.kept:
-        tip = repository.recommit(keep.commit, tip, repository.message(keep.commit), dated=keep.commit)
+        tip = repository.recommit(keep.commit, tip, repository.message(keep.commit))
     return tip
 
 
@@ -76,7 +76,7 @@ def _squashed(repository: Repository, state: State) -> str:
     parts = [subject.removeprefix(f"{started.task_name}: ") for subject in subjects]
     parts += [FROM_DIRTY] if started.baseline != started.base else []
     text = "\n".join([_title(repository, state), "", *(f"- {part}" for part in parts)])
-    return repository.recommit(last, started.base, f"{text}\n", dated=last)
+    return repository.recommit(last, started.base, f"{text}\n")
 
 
 def _title(repository: Repository, state: State) -> str:
