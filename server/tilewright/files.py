@@ -42,14 +42,6 @@ STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EA
 """The numbers of errors that say that something cannot be written."""
 
 
-def home() -> Path:
-    """The user's home folder; `/` where none is known, as in a container with a user that it has no name for."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")
-
-
 def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:

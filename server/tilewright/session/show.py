@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
-from tilewright.policy import Verdict, VerdictKind, ratio_of
+from tilewright.policy import Verdict, VerdictKind, product, ratio_of
 from tilewright.session import whole
 from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
@@ -71,7 +71,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
     mark = "~" if started.modelled and keeps else ""
     done = max(len(state.rows) - 1, 0)
-    so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
+    so_far = f"{keeps} of {done} kept, {mark}{product(state.keeps).speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
         open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
         reason = state.ended.reason if state.ended is not None else ""
@@ -324,7 +324,7 @@ def _incumbent(state: State) -> IncumbentReport | None:
     return IncumbentReport(
         commit=state.incumbent_commit,
         latency=shown_latency(result.latency_ms, result.modelled),
-        speedup_over_baseline=state.total_speedup,
+        speedup_over_baseline=product(state.keeps).speedup,
         roofline_percent=result.roofline_percent,
     )
 

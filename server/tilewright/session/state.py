@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -144,7 +143,7 @@ class State:
             case Resumed():
                 self.ended, self.resumed_at = None, len(self.rows)
             case Started():
-                raise JournalAltered(f"session {entry.session} starts twice")
+                raise JournalAltered("a journal has one start")
         self.moved_from = before if before != self.incumbent_commit else ""
 
     def _row(self, row: Row) -> None:
@@ -219,11 +218,6 @@ class State:
     @property
     def incumbent_result(self) -> BenchmarkResult | None:
         return self.kept[-1].result if self.kept else self.baseline_result
-
-    @property
-    def total_speedup(self) -> float:
-        """The product of all keeps' speedups."""
-        return math.prod(result.speedup or 1.0 for result in self.keeps)
 
     @property
     def verdict(self) -> Verdict | None:

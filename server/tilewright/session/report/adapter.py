@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,7 +120,6 @@ def _doubts(state: State) -> Iterator[str]:
     yield from (f"{label} was left out: {why}" for label, why in state.left_out.items())
 
 
-@lru_cache(maxsize=512)
 def _files(repository: Repository | None, commit: str, names: tuple[str, ...]) -> Files:
     """The files of a commit; none where it is not there."""
     there = repository is not None and commit and repository.resolve(commit) is not None
