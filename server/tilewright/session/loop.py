@@ -181,9 +181,8 @@ class Loop:
             identity = content_id(files)
             known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
             key = run_key(state, identity)
-            running = self._running is not None and self._running.answers("run_correctness", key)
-            again = running or known is None or known.candidate != identity
-            if again and not running:
+            again = known is None or known.candidate != identity
+            if again:
                 if state.phase in (Phase.FAILED, Phase.MEASURED):
                     raise UsageError(not_now("run_correctness", what_next(self.checkout, state)))
                 refuse_repeats(state, identity)
