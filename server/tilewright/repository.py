@@ -96,9 +96,6 @@ class Repository:
         """The branch that is checked out, or None when HEAD is detached."""
         return self._run("symbolic-ref", "--quiet", "--short", "HEAD", check=False).strip() or None
 
-    def parent(self, commit: str) -> str | None:
-        return self.resolve(f"{commit}^")
-
     def message(self, commit: str) -> str:
         return self._run("log", "-1", "--format=%B", commit)
 
@@ -163,11 +160,6 @@ class Repository:
         """Tracked files of the working tree that differ from a commit's, outside the sandbox."""
         names = set(self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", commit, "--").split("\0"))
         return sorted(name for name in names if name and not name.startswith(f"{SANDBOX}/"))
-
-    def differing(self, one: str, other: str) -> list[str]:
-        """Files that differ between two commits."""
-        listed = self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", one, other, "--")
-        return [name for name in listed.split("\0") if name]
 
     def since(self, commit: str, revision: str) -> list[str]:
         """The commits that lie in the history of `revision` and not in that of a commit, the newest first."""

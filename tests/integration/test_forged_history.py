@@ -58,21 +58,6 @@ def test_a_run_that_was_not_committed_to_is_named(root: Path) -> None:
     assert "was not committed to before it was made" in failures(root)["secrets"]
 
 
-def test_a_keep_that_does_not_stand_on_the_one_before_is_named(root: Path) -> None:
-    """The same files and message on the parent's parent: what lay between is out of the history."""
-
-    def change(found: Records) -> None:
-        row = of_kind(found, "row")
-        message = git(root, "log", "-1", "--format=%B", row["commit"])
-        author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-        tree = f"{row['commit']}^{{tree}}"
-        other = git(root, *author, "commit-tree", tree, "-p", "main", "-m", "between")
-        row["commit"] = git(root, *author, "commit-tree", tree, "-p", other, "-m", message)
-
-    forge(root, change)
-    assert "stands on" in failures(root)["commits"]
-
-
 def test_a_row_that_its_results_do_not_give_is_named(root: Path) -> None:
     def change(found: Records) -> None:
         first = of_kind(found, "measured")["first"]

@@ -29,7 +29,7 @@ def test_a_branch_a_commit_and_a_way_back(repository: Repository) -> None:
     repository.advance(name, commit, base)
     repository.stage(commit, [KERNEL])
     assert repository.head() == commit
-    assert repository.parent(commit) == base
+    assert repository.resolve(f"{commit}^") == base
     assert git(repository.root, "status", "--porcelain") == ""
     assert repository.files(commit)[KERNEL] == b"changed\n"
     assert repository.files(commit)["README.md"] == repository.files(base)["README.md"]

@@ -19,7 +19,6 @@ from tilewright.session.programs import missing_or_altered, named, not_written, 
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
-from tilewright.text import few
 
 
 class Mark(StrEnum):
@@ -113,19 +112,9 @@ def _commits(repository: Repository, state: State) -> Iterator[str]:
             if commit and repository.resolve(commit) is None:
                 yield f"{where} is not in this repository"
             elif commit:
-                if text := _content_problem(repository, state.started, commit, attempt.begun.candidate):
-                    yield f"{where} {text}"
-                if (parent := repository.parent(commit)) != attempt.incumbent:
-                    yield f"{where} stands on {(parent or 'nothing')[:12]}, not on {attempt.incumbent[:12]}"
-
-
-def _content_problem(repository: Repository, started: Started, commit: str, candidate: str) -> str:
-    """How a commit differs from the baseline with the editable files that `candidate` identifies; empty if it is
-    that."""
-    if (held := content_id(repository.files(commit, started.editable))) != candidate:
-        return f"holds content {held[:16]}, not {candidate[:16]}"
-    others = [name for name in repository.differing(started.baseline, commit) if name not in started.editable]
-    return f"changes {few(others)} too, which is protected" if others else ""
+                held, wanted = content_id(repository.files(commit, state.started.editable)), attempt.begun.candidate
+                if held != wanted:
+                    yield f"{where} holds content {held[:16]}, not {wanted[:16]}"
 
 
 def _secrets(entries: list[Entry]) -> Iterator[str]:
