@@ -188,8 +188,7 @@ class Repository:
 
     def exclude_sandbox(self) -> None:
         """Keep the sandbox out of git's sight in this clone, without touching tracked files."""
-        path = Path(self._run("rev-parse", "--git-path", "info/exclude").strip())
-        path = path if path.is_absolute() else self.root / path
+        path = Path(self._repo.common_dir) / "info" / "exclude"
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         if f"/{SANDBOX}/" not in lines:

@@ -38,41 +38,40 @@ async def run_iteration(
     name, _ = named(optimization, root_cause)
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
-    state = loop.checkout.peek()
-    number = state.iteration if state is not None else 0
-    stop = _decision(loop, state) if state is not None else None
-    if state is not None and stop is not None and not go_on:
+    state = loop.state()
+    number = state.iteration
+    stop = _decision(loop, state)
+    if stop is not None and not go_on:
         return _stopped(state, *stop)
-    gives_up = stop is not None and state is not None and state.phase is not Phase.READY
-    if state is not None and state.phase is Phase.READY and not state.stops and _has_row(loop, state, name):
+    gives_up = stop is not None and state.phase is not Phase.READY
+    if state.phase is Phase.READY and not state.stops and _has_row(loop, state, name):
         return show.closed(state, number - 1, what_next(loop.checkout, state))
     while True:
-        state = loop.checkout.peek()
-        if state is not None and state.iteration > number:  # a call beside this one closed it
+        state = loop.state()
+        if state.iteration > number:  # a call beside this one closed it
             return show.closed(state, number, what_next(loop.checkout, state))
-        phase = state.phase if state is not None else Phase.READY
-        if state is not None and (phase is Phase.RESOLVED or state.stops):
+        if state.phase is Phase.RESOLVED or state.stops:
             closed = await loop.append_result(name, progress, root_cause, deadline - clock())
             return closed if closed.state == "done" else closed.model_copy(update={"next": AGAIN})
-        if gives_up or phase is Phase.FAILED:
+        if gives_up or state.phase is Phase.FAILED:
             loop.revert()
-        elif phase is Phase.MEASURED:
+        elif state.phase is Phase.MEASURED:
             loop.checkpoint()
         else:
-            edited = state is None or phase is not Phase.CHECKED or not _is_checked(loop, state)
+            edited = state.phase is not Phase.CHECKED or not _is_checked(loop, state)
             run = loop.run_correctness if edited else loop.run_benchmark
             try:
                 report = await run(progress, deadline - clock())
             except UsageError:
-                if (now := loop.checkout.peek()) is None or now.iteration == number:
+                if loop.state().iteration == number:
                     raise
                 continue
             if report.state == "running":
                 again = f"{AGAIN}, to go on waiting; work that no call waits for ends after {UNATTENDED_S:g} s"
                 return IterationReport(summary=report.summary, state="running", next=again)
-            if (after := loop.checkout.peek()) is not None and after.phase is Phase.ENDED:
+            if (after := loop.state()).phase is Phase.ENDED:
                 return IterationReport(summary=report.summary, message=report.message or None, next=report.next)
-            if after is not None and (stop := _decision(loop, after, ran=True)) is not None:
+            if (stop := _decision(loop, after, ran=True)) is not None:
                 return _stopped(after, *stop)
 
 

@@ -45,6 +45,7 @@ from tilewright.task import Backend
 from tilewright.text import few
 
 DEFAULT_ARCH = "sm_90"
+NO_SESSION = "no session is under way; call start_session with the path of a task"
 NOT_COMPARED = "the server ended before it"
 _RUNS = ("run_correctness", "run_benchmark")
 """The tools of an iteration that need the machine: a run that no call waits for makes way for them."""
@@ -193,7 +194,7 @@ class Loop:
             self._job = job = self.jobs.start("run_correctness", key, work)
             if not await job.attend(wait_s, progress):
                 return show.waiting(CorrectnessReport, job, state)
-        state = self._state()
+        state = self.state()
         if state.checked is None or state.checked.candidate != identity:
             raise UsageError("the editable files changed while they were checked; call run_correctness again")
         return show.correctness(state, what_next(self.checkout, state))
@@ -218,7 +219,7 @@ class Loop:
             self._job = job = self.jobs.start("run_benchmark", key, work)
             if not await job.attend(wait_s, progress):
                 return show.waiting(BenchmarkReport, job, state)
-        state = self._state()
+        state = self.state()
         return show.benchmark(state, what_next(self.checkout, state))
 
     def checkpoint(self) -> IterationReport:
@@ -265,8 +266,7 @@ class Loop:
     ) -> IterationReport:
         """Close the iteration with one row; every figure in it is the evaluator's. The row that ends the session stands
         first; then its first program is compared with its last, which the same call again waits for."""
-        before = self.checkout.peek()
-        key = before.started.session if before is not None else ""
+        key = self.state().started.session
         if self._job is None or not self._job.answers("append_result", key):
             with self._acting("append_result", Phase.RESOLVED) as session:
                 session.close(*named(optimization, root_cause))
@@ -276,7 +276,7 @@ class Loop:
         work = self._run(lambda session, job: session.conclude(session.state.rows[-1].advice.reason, job.tell))
         self._job = job = self.jobs.start("append_result", key, work)
         done = await job.attend(wait_s, progress)
-        state = self._state()
+        state = self.state()
         return show.closed(state, state.iteration - 1, what_next(self.checkout, state), None if done else job)
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
@@ -311,10 +311,17 @@ class Loop:
             why_not = f"the GPU is in use by {who}"
         work = self._run(lambda session, job: session.conclude(reason, job.tell, why_not), as_it_is=True)
         await self.jobs.start("session end", session.state.started.session, work).attend(math.inf, progress)
-        state = self._state()
+        state = self.state()
         rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
         text = whole.beside(state, f"session {state.started.session} ended after {rows}: {reason}")
         return "\n".join([f"{text}{self.checkout.not_kept(state)}", *left_behind(state)])
+
+    def state(self) -> State:
+        """Where the checkout's session stands. Raises `UsageError` where there is none."""
+        state = self.checkout.peek()
+        if state is None:
+            raise UsageError(NO_SESSION)
+        return state
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
@@ -352,7 +359,7 @@ class Loop:
         """The session under way, with git as its last record says. Raises `UsageError` where there is none."""
         session = Session.current(self.checkout, self._standby)
         if session is None:
-            raise UsageError("no session is under way; call start_session with the path of a task")
+            raise UsageError(NO_SESSION)
         if session.under_way and repaired:
             session.repair()
             if session.state.stops:
@@ -386,9 +393,3 @@ class Loop:
                 await work(session, job)
 
         return run
-
-    def _state(self) -> State:
-        state = self.checkout.peek()
-        if state is None:
-            raise UsageError("the session was set aside meanwhile; call session_status")
-        return state
