@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from tilewright.evaluation.results import BenchmarkResult, geometric_mean
-from tilewright.ledger import Journal, JournalAltered
+from tilewright.evaluation.results import geometric_mean
+from tilewright.ledger import Journal
 from tilewright.policy import Reason, VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
 from tilewright.session.export import carried
-from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
+from tilewright.session.records import ENTRY, Row
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, checked_on, configs, diff, sustained_of, together
 from tilewright.session.state import Attempt, State
@@ -22,29 +21,11 @@ from tilewright.session.table import shown_latency
 OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
 
 
-class _Trial(NamedTuple):
-    """What an iteration was judged by: its runs, and the incumbent and the keeps that it met."""
-
-    attempt: Attempt
-    incumbent: str
-    result: BenchmarkResult | None
-    keeps: list[BenchmarkResult]
-
-
 def session_of(path: Path, repository: Repository | None) -> Session:
     """A session; without a repository its diffs and configs are left out. Raises `JournalAltered`."""
     journal = Journal(path, ENTRY)
-    entries = journal.entries
-    if not entries or not isinstance(started := entries[0], Started):
-        raise JournalAltered(f"{path} does not begin with a session's start")
-    state, trials = State(started), list[_Trial]()
-    met: tuple[str, BenchmarkResult | None, list[BenchmarkResult]] = (started.baseline, None, [])
-    for entry in entries[1:]:
-        if isinstance(entry, Row):
-            trials.append(_Trial(state.attempt, *met))
-        state.apply(entry)
-        if isinstance(entry, Checked | Measured | Row):
-            met = (state.incumbent_commit, state.incumbent_result, [*state.keeps])
+    state = State.of(journal.entries)
+    started = state.started
     editable = tuple(started.editable)
     last, environment = state.incumbent_result, started.environment
     last_to_first = state.ended.direct if state.ended is not None else None
@@ -73,16 +54,19 @@ def session_of(path: Path, repository: Repository | None) -> Session:
         doubts=(*carried(path.parent), *_doubts(state)),
         cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),
         iterations=tuple(
-            _iteration(row, trial, state, path.parent / "programs", repository)
-            for row, trial in zip(state.rows, trials, strict=True)
+            _iteration(row, attempt, state, path.parent / "programs", repository)
+            for row, attempt in zip(state.rows, state.attempts, strict=False)  # the last has no row yet
         ),
         configs=configs(*(_files(repository, at, editable) for at in (started.baseline, state.incumbent_commit))),
         environment=tuple((name, value) for name, value in environment if isinstance(value, str) and value),
     )
 
 
-def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository: Repository | None) -> Iteration:
-    editable, attempt = tuple(state.started.editable), trial.attempt
+def _iteration(row: Row, attempt: Attempt, state: State, programs: Path, repository: Repository | None) -> Iteration:
+    editable = tuple(state.started.editable)
+    kept = [one for one in state.attempts if one.is_kept and one.commit in attempt.versions]
+    keeps = [one.result for one in kept if one.result is not None]
+    before = keeps[-1] if keeps else state.baseline_result if row.iteration else None
     commit = attempt.begun.commit if attempt.begun is not None else ""
     result = attempt.measured.result if attempt.measured is not None and row.latency_ms is not None else None
     speedup = None if result is None else ratio_of(result)
@@ -97,12 +81,12 @@ def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository
         detail=row.verdict.detail,
         latency=shown_latency(row.latency_ms, row.modelled),
         speedup=speedup,
-        total=None if speedup is None else multiplied([product(trial.keeps), speedup]),
+        total=None if speedup is None else multiplied([product(keeps), speedup]),
         sustained=sustained_of(result),
         doubts=tuple(text for text in [*row.trust.split("; "), *state.remarks[row.iteration]] if text not in figures),
-        cases=tuple(cases_of(result, trial.result, state.started.environment.ceilings)),
-        kernels=tuple(changes(trial.result, result, programs)),
-        diff=diff(*(_files(repository, at, editable) for at in (trial.incumbent, commit))),
+        cases=tuple(cases_of(result, before, state.started.environment.ceilings)),
+        kernels=tuple(changes(before, result, programs)),
+        diff=diff(*(_files(repository, at, editable) for at in (attempt.incumbent, commit))),
         checked=checked_on(attempt, state.started) if row.passed else "",
         restore=f"git restore --source={commit[:12]} -- {shlex.join(editable)}" if commit else "",
     )
