@@ -210,7 +210,7 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
     text = f"iteration {number}: {_headline(row.verdict)}"
     if row.verdict.kind is VerdictKind.KEEP and result is not None and result.roofline_percent is not None:
         text += f"; {'~' if row.modelled else ''}{result.roofline_percent:.1f}% of the roofline"
-    text = cut("; ".join([text, *state.remarks[number]]), SUMMARY_LIMIT)
+    text = cut("; ".join([text, *attempt.remarks]), SUMMARY_LIMIT)
     if row.advice.action == "stop":
         text += f"; stop: {row.advice.reason}"
         text += f"; kept {len(state.kept)}: {gain(state)}, on {state.started.branch}" if state.kept else ""
@@ -313,7 +313,7 @@ def _row(row: Row, state: State) -> RowReport:
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
         trust=row.trust,
-        reason="; ".join([reason, *state.remarks[row.iteration]]),
+        reason="; ".join([reason, *state.attempts[row.iteration].remarks]),
     )
 
 

@@ -64,6 +64,14 @@ class Attempt:
         return self.measured.result if self.measured is not None else None
 
     @property
+    def remarks(self) -> list[str]:
+        """What a reader of its row should know of what was not looked at."""
+        sizes = self.measured.sizes if self.measured is not None else None
+        checks = [self.checked.result if self.checked is not None else None, sizes]
+        notes = [note for check in checks if check is not None for note in check.notes]
+        return notes + (self.result.unjudged if self.result is not None else [])
+
+    @property
     def is_kept(self) -> bool:
         """Whether its candidate was committed on the session's branch."""
         return self.settled is not None and bool(self.settled.commit)
@@ -95,9 +103,6 @@ class State:
         """Verdicts of candidates that need not be tried again."""
         self.left_out: dict[str, str] = {}
         """Why cases were left out of checks, by their labels."""
-        self.rows: list[Row] = []
-        self.remarks: dict[int, list[str]] = {}
-        """By iteration, what a reader of its row should know of what was not looked at."""
         self.attempts = [Attempt(0, [started.baseline])]
         """The iterations; the last is under way."""
         self.ended: Ended | None = None
@@ -150,14 +155,8 @@ class State:
         attempt = self.attempt
         if row.verdict.reason is not Reason.WITHDRAWN:
             self.tried[row.candidate] = row.verdict
-        sizes = attempt.measured.sizes if attempt.measured is not None else None
-        checks = [attempt.checked.result if attempt.checked is not None else None, sizes]
-        notes = [note for check in checks if check is not None for note in check.notes]
-        notes += attempt.measured.result.unjudged if attempt.measured is not None else []
-        self.remarks[row.iteration] = notes
         attempt.row = row
-        self.rows.append(row)
-        self.attempts.append(Attempt(self.iteration, self.versions))
+        self.attempts.append(Attempt(len(self.attempts), self.versions))
 
     def _judged(self, result: CorrectnessResult) -> None:
         """Take into account what a check says of the session's own versions."""
@@ -166,14 +165,19 @@ class State:
             keep = self.kept.pop()
             where = f"revoked in iteration {self.iteration}: it fails on {result.failed_on[0].label}"
             verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT, detail=where)
-            row = self.rows[keep.iteration]
-            trust = "; ".join(filter(None, [row.trust, where]))
+            assert keep.row is not None
+            trust = "; ".join(filter(None, [keep.row.trust, where]))
             new = {"latency_ms": None, "passed": False, "verdict": verdict, "trust": trust}
-            self.rows[keep.iteration] = row.model_copy(update=new)
+            keep.row = keep.row.model_copy(update=new)
             self.tried[keep.candidate] = verdict
             for later in self.rows[keep.iteration + 1 :]:  # lost against what was wrong
                 if later.verdict.reason is not Reason.INCORRECT:
                     self.tried.pop(later.candidate, None)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the iterations that are over."""
+        return [attempt.row for attempt in self.attempts if attempt.row is not None]
 
     @property
     def attempt(self) -> Attempt:
@@ -191,7 +195,7 @@ class State:
     @property
     def iteration(self) -> int:
         """The number of the iteration under way."""
-        return len(self.rows)
+        return self.attempt.iteration
 
     @property
     def incumbent_commit(self) -> str:

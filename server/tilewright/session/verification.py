@@ -56,9 +56,9 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         lines.append(Line("rules", Mark.WARN, f"eased by an argument: {', '.join(state.started.eased)}"))
     if unprotected := state.started.environment.unprotected:
         lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
-    for number, notes in state.remarks.items():
-        if notes:
-            lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(notes)}"))
+    for attempt in state.attempts[:-1]:
+        if attempt.remarks:
+            lines.append(Line("runs", Mark.WARN, f"iteration {attempt.iteration}: {'; '.join(attempt.remarks)}"))
     lines += _first_to_last(state)
     repository = checkout.repository
     for what, good, found in (

@@ -83,7 +83,7 @@ def _iteration(row: Row, attempt: Attempt, state: State, programs: Path, reposit
         speedup=speedup,
         total=None if speedup is None else multiplied([product(keeps), speedup]),
         sustained=sustained_of(result),
-        doubts=tuple(text for text in [*row.trust.split("; "), *state.remarks[row.iteration]] if text not in figures),
+        doubts=tuple(text for text in [*row.trust.split("; "), *attempt.remarks] if text not in figures),
         cases=tuple(cases_of(result, before, state.started.environment.ceilings)),
         kernels=tuple(changes(before, result, programs)),
         diff=diff(*(_files(repository, at, editable) for at in (attempt.incumbent, commit))),
