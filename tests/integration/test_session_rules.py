@@ -55,11 +55,7 @@ def test_a_session_is_judged_and_verified_by_the_rules_that_it_recorded(root: Pa
     assert rules.keys() == DEFAULT.model_dump().keys()
     set_here = {"accept": 0.9, "minor": 0.85, "session_error": 0.02, "floor": 0.002, "max_iterations": 7}
     assert rules == DEFAULT.model_dump() | set_here | {"hidden_cases_to_keep": 12}
-    lines = verify(Checkout(root))
-    assert [line.detail for line in lines if line.mark is not Mark.OK] == [
-        "eased by an argument: session_error = 0.02 instead of 0.01"
-    ]
-    assert "minor = 0.85 (default 0.02)" in next(line.detail for line in lines if line.what == "rules")
+    assert {line.mark for line in verify(Checkout(root))} == {Mark.OK}
 
 
 @pytest.mark.slow

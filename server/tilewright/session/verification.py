@@ -50,15 +50,6 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     state = State.of(journal.entries)
     chain = f"{len(journal.entries)} records, each continues the chain; the last is {journal.head[:12]}"
     lines = [Line("journal", Mark.OK, chain)]
-    differing = ", ".join(state.started.rules.differences())
-    lines.append(Line("rules", Mark.OK, differing or "all of them are the default"))
-    if state.started.eased:
-        lines.append(Line("rules", Mark.WARN, f"eased by an argument: {', '.join(state.started.eased)}"))
-    if unprotected := state.started.environment.unprotected:
-        lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
-    for attempt in state.attempts[:-1]:
-        if attempt.remarks:
-            lines.append(Line("runs", Mark.WARN, f"iteration {attempt.iteration}: {'; '.join(attempt.remarks)}"))
     lines += _first_to_last(state)
     repository = checkout.repository
     for what, good, found in (
