@@ -1,4 +1,4 @@
-"""`tilewright init` before it runs anything: what a repository holds, and which parser fits what a benchmark wrote."""
+"""`tilewright init` before it runs anything: what a repository holds, and what is noted of its tests' calls."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.test_figures import GYM, junit
 from tilewright.attach import called, function
 from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.reading import fitting, quoted
-from tilewright.attach.repository import Proposal, Wishes, _choice, _need_passed, need_own
-from tilewright.attach.trial import Tried
+from tilewright.attach.repository import Proposal, Wishes, _choice, need_no_gpu, need_own
 from tilewright.attach.trials import Limits
-from tilewright.attach.writing import frozen_copy
+from tilewright.attach.writing import frozen_copy, quoted
 from tilewright.errors import UsageError
-from tilewright.harness.commands import Ran
-from tilewright.harness.outcomes import read_report
 from tilewright.repository import Files
 from tilewright.task import Backend
 
@@ -56,10 +50,8 @@ def test_kernels_are_found_with_what_exercises_them() -> None:
     assert gelu.kernel.has_kernel
     assert gelu.kernel.module == "lib.ops.gelu"
     assert [one.path for one in gelu.tests] == ["tests/test_gelu.py"]
-    assert [one.path for one in gelu.benches] == ["benchmarks/bench_gelu.py"]
     assert [one.path for one in norm.tests] == ["tests/test_rms_norm.py"]
-    assert [one.path for one in norm.benches] == ["tests/test_rms_norm.py"]
-    assert norm.benches[0].perf_functions == ("test_perf",)
+    assert norm.tests[0].perf_functions == ("test_perf",)
 
 
 def test_modules_below_src_are_named_as_they_are_imported() -> None:
@@ -78,105 +70,35 @@ def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     ):
         _choice(sources, Wishes())
     assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
-    named = _choice(sources, Wishes(kernel="lib/util.py", bench="benchmarks/bench_gelu.py"))
-    assert (named.tests[0].path, named.benches[0].path) == ("tests/test_other.py", "benchmarks/bench_gelu.py")
-    with pytest.raises(UsageError, match="found no benchmark that names it; name it with --bench"):
-        _choice(sources, Wishes(kernel="lib/util.py"))
+    assert _choice(sources, Wishes(kernel="lib/util.py")).tests[0].path == "tests/test_other.py"
     with pytest.raises(UsageError, match="found no test that names it; name it with --test"):
         _choice(read_sources(files() | {"lib/util.py": b"import triton\n"}), Wishes(kernel="lib/__init__.py"))
     with pytest.raises(UsageError, match=r"--kernel nowhere\.py: no such Python file is committed"):
         _choice(sources, Wishes(kernel="nowhere.py"))
 
 
-def tried(stdout: str = "", report: str = "", out: str = "", seconds: float = 1.0) -> Tried:
-    ran = Ran(0, "exited with status 0", False, stdout, "", seconds)
-    return Tried(ran, report, read_report(report) if report else [], out)
-
-
-COMMAND = ["python", "-m", "pytest", "b.py", "--junitxml={junit}"]
-FAILED = (
-    "<testsuites><testsuite><testcase classname='tests.test_it' name='test_it'>{}</testcase></testsuite></testsuites>"
-)
-
-
 @pytest.mark.parametrize(
-    ("said", "report", "expected"),
+    ("said", "shown"),
     [
+        ("E  AssertionError: Torch not compiled with CUDA enabled\n1 failed", "E  AssertionError: Torch not compiled"),
+        ("RuntimeError: Found no NVIDIA driver", "Found no NVIDIA driver"),
         (
-            "E  AssertionError: Torch not compiled with CUDA enabled\n1 failed",
-            "",
-            "Torch not compiled with CUDA enabled",
+            "AttributeError: module 'torch._C' has no attribute '_cuda_resetPeakMemoryStats'",
+            "_cuda_resetPeakMemoryStats",
         ),
-        ("1 failed", "<failure message='RuntimeError: Found no NVIDIA driver'/>", "Found no NVIDIA driver"),
-        (
-            "E  AttributeError: module 'torch._C' has no attribute '_cuda_resetPeakMemoryStats'",
-            "",
-            "this machine has none .*_cuda_resetPeakMemoryStats",
-        ),
-        ("", "<skipped message='requires CUDA'/>", "requires CUDA"),
-        ("/usr/bin/python: No module named pytest", "", "-m pip install pytest"),
-        ("1 failed", "", "a command exited with status 1; it was `python -m pytest b.py"),
+        ("requires CUDA", "requires CUDA"),
+        ("1 failed", ""),
     ],
 )
-def test_a_run_that_wants_what_is_not_there_says_what_to_do(
-    said: str, report: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_wants_a_gpu_says_so(said: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.attach.repository.backend_here", lambda: Backend.CPU)
-    seen = tried(said, FAILED.format(report) if report else "")
-    if "skipped" not in report:
-        seen = seen._replace(ran=replace(seen.ran, status=1, ended="exited with status 1"))
-    with pytest.raises(UsageError, match=expected) as raised:
-        _need_passed(seen, COMMAND, "the tests")
-    wants = "CUDA" in expected or "NVIDIA" in expected or "_cuda_" in expected
-    assert ("wants a GPU, and this machine has none" in str(raised.value)) is wants
-    assert ("tilewright init module:function --shape" in str(raised.value)) is wants
-
-
-RATED = {"tflops": {"mean": 512.3}, "latency_ms": {"mean": 0.25}, "speedup": {"mean": 2.0}, "memory": {"mean": 9.0}}
-
-
-@pytest.mark.parametrize(
-    ("seen", "keys", "figures"),
-    [
-        (tried(report=junit(repr({"cutile": {"forward": GYM}, "torch": {"forward": GYM}}))), ["property"], [3.78988]),
-        (tried(report=junit("0.25", name="latency")), ["property"], [0.25]),
-        (tried(report=junit(repr({"cutile": RATED}))), ["property"], [0.25]),
-        (tried(out='{"benchmarks": [{"fullname": "a", "stats": {"median": 0.002}}]}'), [], [2.0]),
-        (tried(stdout='warm\n{"op": "gelu", "latency_ms": 0.25}\n'), [], [0.25]),
-        (tried(stdout="gelu M=256: 12.5 us, 1.5 TFLOPS\ngelu M=512: 25 us, 1.4 TFLOPS\n"), [], [0.0125, 0.025]),
-        (
-            tried("".join(f"op=gelu | m={m} | latency_ms={m / 1024} | tflops=1.5\n" for m in (256, 512))),
-            [],
-            [0.25, 0.5],
-        ),
-    ],
-)
-def test_the_pattern_that_fits_is_found(seen: Tried, keys: list[str], figures: list[float]) -> None:
-    command = [*COMMAND, *(["--benchmark-json={out}"] if seen.out else [])]
-    found = fitting([seen, seen], command, ["cutile"])
-    assert found is not None
-    assert [*found.keys] == [*keys, "pattern"]
-    assert [figure.milliseconds for figure in found.figures] == pytest.approx(figures)
-
-
-def test_a_rate_is_never_chosen() -> None:
-    alone = {"tflops": {"median": 512.3}}
-    for seen in (
-        tried(report=junit(repr(alone))),
-        tried(report=junit("512.3", name="tflops")),
-        tried(stdout=json.dumps(alone)),
-        tried(stdout=f"triton: {alone}\n"),
-        tried(stdout="op=gemm | time_speedup=1.5 | tflops=3.5\n"),
-    ):
-        assert fitting([seen], COMMAND, []) is None
-
-
-def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
-    assert fitting([tried(stdout="3 passed in 0.12 parsecs\n")], COMMAND, []) is None
-    for said in ("==== 1 passed in 0.12s ====", "1 passed, 2 skipped in 0.12s", "==== no tests ran in 15.10s ===="):
-        assert fitting([tried(stdout=f"{said}\n")], COMMAND, []) is None, "what pytest itself took is no figure"
-    runs = [tried(stdout=f"{rate} GB/s: 0.25 ms\n") for rate in (510.2, 511.9)]
-    assert fitting(runs, COMMAND, []) is None, "the rate before it would name the case"
+    if not shown:
+        need_no_gpu(said, ["pytest"])
+        return
+    with pytest.raises(UsageError, match="`pytest` wants a GPU, and this machine has none") as raised:
+        need_no_gpu(said, ["pytest"])
+    assert shown in str(raised.value)
+    assert "tilewright init module:function --shape" in str(raised.value)
 
 
 def test_the_file_of_tests_with_the_kernels_own_name_comes_first() -> None:

@@ -1,4 +1,4 @@
-"""What a repository holds: its kernels, and the tests and benchmarks that name them. Reads text, and runs nothing."""
+"""What a repository holds: its kernels, and the tests that name them. Reads text, and runs nothing."""
 
 from __future__ import annotations
 
@@ -83,11 +83,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A kernel file with the tests and the benchmark files that exercise it, the likeliest first."""
+    """A kernel file with the tests that exercise it, the likeliest first."""
 
     kernel: Source
     tests: tuple[Source, ...]
-    benches: tuple[Source, ...]
 
 
 def read_sources(files: Files) -> dict[str, Source]:
@@ -101,16 +100,13 @@ def read_sources(files: Files) -> dict[str, Source]:
 
 def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
     """The kernel files, or the file that is `named`, each with what exercises it."""
-    users = [source for source in sources.values() if source.is_test or source.is_bench]
+    tests = [source for source in sources.values() if source.is_test]
     found = []
     for kernel in sources.values():
-        if kernel.path != named if named else not kernel.has_kernel or kernel in users:
+        if kernel.path != named if named else not kernel.has_kernel or kernel.is_test or kernel.is_bench:
             continue
-        kin = [user for user in users if user is not kernel and user.kinship(kernel)]
-        ranked = sorted(kin, key=lambda user: (-user.kinship(kernel), user.path))
-        tests = tuple(user for user in ranked if user.is_test)
-        benches = tuple(user for user in ranked if user.is_bench or user.perf_functions)
-        found.append(Exercise(kernel, tests, benches))
+        kin = [test for test in tests if test is not kernel and test.kinship(kernel)]
+        found.append(Exercise(kernel, tuple(sorted(kin, key=lambda test: (-test.kinship(kernel), test.path)))))
     return found
 
 

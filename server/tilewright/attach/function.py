@@ -156,22 +156,17 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
 
 
 def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
-    """A task for a repository: a native one of the function that its tests call, if there is one; else one that runs
-    its tests and benchmark. With a benchmark's file, the second. Raises `UsageError`."""
-    if wishes.bench:
-        return repository.propose(root, wishes, tell)
+    """A native task of the function of a repository's kernel that its tests call. If no task can call that, a draft of
+    one that runs its own tests and benchmark. Raises `UsageError`."""
     kernel, test = repository.chosen(root, wishes)
     select = wishes.select or kernel.backend * (kernel.backend in test.text)
+    wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
     try:
-        wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
         found = propose(root, wanted, tell)
         why = f"{found.folder}/task.py would have a place to fill in" if found.is_open else ""
     except UsageError as error:
         why = str(error)
-    if not why:
-        return found
-    tell(f"no call of {test.path} makes a native task: {why}")
-    return repository.propose(root, wishes, tell)
+    return repository.draft(root, wishes, kernel, test, why) if why else found
 
 
 def completed(

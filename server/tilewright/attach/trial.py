@@ -19,7 +19,6 @@ class Tried(NamedTuple):
     """What came of a run: how it ended, its tests, and the text of its `{out}`."""
 
     ran: Ran
-    junit: str
     tests: list[Test]
     out: str
 
@@ -57,7 +56,7 @@ class Trial:
             tests = read_report(text) if text else []
         except ReportError:
             tests = []
-        return Tried(ran, text, tests, _text(out, scratch))
+        return Tried(ran, tests, _text(out, scratch))
 
 
 def _text(path: Path, inside: Path) -> str:

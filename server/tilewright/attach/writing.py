@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.attach.inputs import Inputs
-from tilewright.attach.reading import quoted
 
 
 def task_toml(
@@ -36,6 +36,15 @@ def task_toml(
     parts += [table("cases", entry) for entry in cases]
     parts.append("".join(f"# {remark}\n" for remark in remarks))
     return "\n".join([*filter(None, parts), *(table("hidden", entry) for entry in hidden)])
+
+
+def quoted(value: object) -> str:
+    """A string or list of strings in TOML; text with a backslash as a literal where it can be one."""
+    if isinstance(value, str) and "\\" in value and "'" not in value:
+        return f"'{value}'"
+    if isinstance(value, str) and "\\" in value and "'''" not in value and not value.endswith("'"):
+        return f"'''{value}'''"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _inline(value: Any) -> str:

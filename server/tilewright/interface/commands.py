@@ -104,10 +104,7 @@ def init(
     ] = ".",
     kernel: Annotated[str, typer.Option(help="for a repository: the file to make faster")] = "",
     test: Annotated[str, typer.Option(help="the test file; for a function: its calls there give the inputs")] = "",
-    bench: Annotated[str, typer.Option(help="for a repository: the benchmark's file")] = "",
-    select: Annotated[
-        str, typer.Option(help="take only tests, and figures of a benchmark, with this in their names")
-    ] = "",
+    select: Annotated[str, typer.Option(help="take only tests with this in their names")] = "",
     shape: Annotated[
         list[str] | None,
         typer.Option(help="for a function: a tensor's shape, as in 4096x8192, x=4096x8192 or i=4096:int64"),
@@ -126,7 +123,7 @@ def init(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write a task for a repository's tests and benchmark, or for one function. Both are run first.
+    """Write a task for one function, or for the function that a repository's tests call. It is run first.
 
     The exit status is 0 only if the task works. With --json no question is asked: --yes writes the files, and without
     it they are only printed.
@@ -151,7 +148,7 @@ def init(
     elif not (root / target).is_dir():
         raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
-        wishes = repository.Wishes(kernel, test, bench, select, name)
+        wishes = repository.Wishes(kernel, test, select, name)
         proposal = done(lambda: function.propose_for(root / target, wishes, tell))
     top = done(lambda: Checkout(root / target if (root / target).is_dir() else root)).root
     folder = proposal.folder
@@ -176,8 +173,8 @@ def init(
     if proposal.is_open:
         summary = "written, but not complete"
         then = (
-            f"search {folder}/task.py for FILL IN, and write how to draw these inputs. Then git add {folder} && git "
-            f"commit -m 'task', and tilewright check {folder}"
+            f"search {folder} for FILL IN, and write what stands there. Then git add {folder} && git commit -m 'task', "
+            f"and tilewright check {folder}"
         )
     print_answer(as_json, [f"{summary}. Next: {then}"], f"{summary}: {listed}", **answer, next=then)
     raise typer.Exit(2 if proposal.is_open else 0)
