@@ -308,7 +308,7 @@ def test_the_next_command_is_one_that_works_without_a_gpu(
     head = {"name": "a", "entry": "a:a", "editable": ["a.py"], "frontend": frontend}
     inputs = inputs_of([Call({"x": Tensor([4, 8], "float32")}, {})])
     draft = Proposal(PurePosixPath("perf/a"), "", [])
-    proposal = function.completed(draft, {}, head, inputs, {}, "", lambda text: None)
+    proposal = function.completed(draft, {}, head, inputs, {}, lambda text: None)
     assert proposal.then == then
     assert 'backend = "cuda"' in proposal.text, "what is said of the cases asked for"
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tilewright.attach.referee import answer_of
 from tilewright.attach.sizes import CLASSES, Dimension, Search, Sizes, first_case, rule_of
+from tilewright.attach.trials import interpreted, searched
 from tilewright.cases import Draw
 from tilewright.task import Backend, Case, Task, TaskFile, Values
 
@@ -23,9 +22,7 @@ def search(sizes: Sizes, takes: Callable[[Case, Values], bool], **given: Any) ->
     base = {name: min(size, 96) for name, size in sizes.items()} | {"dtype": "float32"}
     tops = {name: min(size, 384) for name, size in sizes.items()}
     task = Task(file, Path())
-    found = Search(
-        task, Backend.CPU, dimensions, lambda c, v: "" if takes(c, v) else "it raises", lambda case: True, base, tops
-    )
+    found = Search(task, dimensions, lambda c, v: "" if takes(c, v) else "it raises", base, tops)
     found.run()
     return found
 
@@ -112,31 +109,24 @@ def test_fourteen_sizes_at_most_some_of_the_users_kind() -> None:
     assert len(CLASSES) == len(Values) - 1
 
 
-class Run:
-    """Stands for the runs of a function that passes everything. Its cases have as many bytes as elements."""
+class Runs:
+    """Stands for the trials of a function that passes everything of up to 2^20 elements."""
 
-    runs, wrong = 0, False
+    backend = Backend.CPU
 
-    def why(self, case: Case, values: Values) -> str:
-        return ""
-
-    def fits(self, case: Case) -> bool:
-        return int(case["M"]) * int(case["N"]) * int(case["K"]) <= 2**20
-
-    def modelled(self, case: Case) -> bool:
-        return int(case["M"]) * int(case["N"]) * int(case["K"]) <= 2**31
+    def why(self, case: Case, values: Values = Values.DRAWN) -> str | None:
+        return "" if int(case["M"]) * int(case["N"]) * int(case["K"]) <= 2**20 else None
 
 
-@pytest.mark.parametrize(("size", "modelled"), [(256, True), (4096, False)])
-def test_what_is_too_large_for_the_cpu_is_neither_drawn_nor_modelled_there(size: int, modelled: bool) -> None:
-    sizes = {"M": size, "N": size, "K": size}
+def test_what_is_too_large_for_the_cpu_is_not_drawn_there() -> None:
+    sizes = dict.fromkeys(("M", "N", "K"), 4096)
     file = TaskFile.model_validate(
         {"name": "a", "entry": "a:a", "editable": ["a.py"], "cases": [sizes | {"dtype": "float32"}]}
     )
-    runs: Any = Run()
-    message = {"dimensions": {name: {"size": size} for name in sizes}, "last": "K"}
-    answer = answer_of(runs, SimpleNamespace(task=Task(file, Path())), message, Backend.CPU)
-    most = {name: table["max"] for name, table in answer["hidden_small"].items()}
-    assert runs.fits(most)
+    runs: Any = Runs()
+    found = searched(runs, Task(file, Path()), {name: Dimension(size) for name, size in sizes.items()})
+    cases, hidden, failed = interpreted(runs, found, "K")
+    most = {name: table["max"] for name, table in hidden.items()}
+    assert runs.why(most) == "" == failed
     assert min(most.values()) > 1
-    assert answer["modelled"] is modelled
+    assert [case["K"] for case in cases] == [96, 2100]

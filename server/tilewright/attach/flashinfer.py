@@ -96,7 +96,7 @@ def propose(
         f"reference: the definition's own, in float64; kernel.py begins as {function} of it",
     ]
     proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
-    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), "", tell)
+    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), tell)
 
 
 def solution(checkout: Checkout, session: str = "") -> str:

@@ -150,9 +150,8 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     left = {file for file, _ in kernels if file and file not in editable}
     if left:
         seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
-    hint = _alike(shapes, inputs.shapes)
     return completed(Proposal(folder, "", seen, beside), files, head, inputs,
-                     ranges_of(wishes.ranges, inputs), hint, tell, tests if passed else [])  # fmt: skip
+                     ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
 
 
 def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
@@ -175,7 +174,6 @@ def completed(
     head: dict[str, Any],
     inputs: Inputs,
     ranges: Mapping[str, dict[str, Any]],
-    hint: str,
     tell: Callable[[str], None],
     tests: Sequence[str] = (),
 ) -> Proposal:
@@ -191,7 +189,7 @@ def completed(
     }
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
     draft = replace(proposal, text=task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, []))
-    limits = tried_out(draft.among(files), proposal.folder, dimensions, last, inputs.tests, hint, tell)
+    limits = tried_out(draft.among(files), proposal.folder, dimensions, last, inputs.tests, tell)
     cases = [*(case | limits.asked for case in inputs.cases), *limits.cases]
     text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
     found = replace(proposal, text=text, seen=[*proposal.seen, *limits.remarks])
@@ -200,17 +198,6 @@ def completed(
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:
     return size in HEADS and any(len(dims) > 2 and dims[-1] == name for dims in shapes.values())
-
-
-def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
-    """What to say of a failure if one unnamed shape went to several tensors."""
-    common = given.get("", [])
-    names = [name for name, dims in shapes.items() if name not in given and len(dims) == len(common) > 1]
-    if len(names) < 2:
-        return ""
-    whole, last = "x".join(map(str, common)), common[-1]
-    each = " ".join(f"--shape {name}={last if number else whole}" for number, name in enumerate(names))
-    return f". --shape {whole} was given to {' and '.join(names)} alike. If they differ, name each: {each}"
 
 
 def _resolved(files: Files, target: str) -> tuple[str, str, str]:

@@ -58,7 +58,7 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
         "reference: the problem's Model in float64, with the weights of seed 0; kernel.py begins as the same in torch",
     ]
     proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
-    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), "", tell)
+    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), tell)
 
 
 def describe(path: Path) -> dict[str, Any]:

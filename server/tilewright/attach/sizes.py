@@ -12,8 +12,8 @@ from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Case, Task, Values
 
 Sizes = dict[str, int]
-Why = Callable[[Case, Values], str]
-"""Says why the function does not pass one run; empty if it does."""
+Why = Callable[[Case, Values], str | None]
+"""Says why the function does not pass one run; empty if it does, None if it is too large to be tried."""
 SECRET = "init"
 """Stands for the secret of a session: the same function gives the same task."""
 CUTS = (96, 128, 64, 256, 32, 16, 512)
@@ -93,11 +93,8 @@ class Search:
     """The sizes and values that a function passes, from one case that it passes."""
 
     task: Task
-    backend: Backend
     dimensions: Mapping[str, Dimension]
     why: Why
-    fits: Callable[[Case], bool]
-    """Whether a case is small enough to be tried."""
     base: Case
     tops: Sizes
 
@@ -133,9 +130,10 @@ class Search:
         self._passed[name] = {int(self.base[name]): True}
         reasons = {}
         for size in dimension.candidates(self.tops[name]):
-            if not self.fits(case := self.base | {name: size}):
+            reason = self.why(self.base | {name: size}, Values.DRAWN)
+            if reason is None:
                 continue
-            if reason := self.why(case, Values.DRAWN):
+            if reason:
                 reasons[size] = reason
             self._passed[name][size] = not reason
         self._set_rule(name)
@@ -160,7 +158,7 @@ class Search:
         seeds = Seeds(SECRET)
         cases = drawn.hidden_cases(Backend.CPU, seeds.next(), 2 * DEFAULT.hidden_cases) if tables else []
         cases += drawn.large_cases(Backend.CPU, seeds.next())
-        for case in filter(self.fits, cases):
+        for case in cases:
             for values in (Values.DRAWN, *CLASSES):
                 if values.value not in self.excluded and (reason := self.why(case, values)):
                     return case, values, reason

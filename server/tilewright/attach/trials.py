@@ -1,31 +1,31 @@
-"""What a function passes, as a referee finds out, and the session's own check of the task that is made of it."""
+"""What a function passes, by single runs in a session's referee; and a session's own check of the task made of it."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
 import posixpath
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tilewright.attach.sizes import Dimension
+from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case
 from tilewright.errors import UsageError
-from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied
 from tilewright.evaluation.results import CorrectnessResult
-from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.repository import Files
 from tilewright.session.checks import ARCH
 from tilewright.session.outcomes import Dumped
 from tilewright.session.runs import Runs, backend_here
-from tilewright.task import Backend, Frontend, Task, parse_task
-from tilewright.taskerrors import TaskError
+from tilewright.task import Backend, Case, Frontend, Task, Values, case_label, parse_task
 
 LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
+LONG = ((2100, 5), (2048, 8))
+"""Sizes of the last dimension and of all others, for a case in which loops over the last turn more than once."""
 CHECK_SECRET = "init, the check"
 WANTS_GPU = re.compile(
     r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here|CUDA (is )?not available|"
@@ -47,64 +47,176 @@ class Limits(NamedTuple):
     remarks: list[str]
 
 
+class Failure(Exception):
+    """The function does not pass a case; `number` is that of the visible case behind it."""
+
+    def __init__(self, why: str, number: int = 0) -> None:
+        super().__init__(why)
+        self.number = number
+
+
+class Trials:
+    """Single runs of a function on one backend, each made once."""
+
+    def __init__(
+        self, files: Files, task: Task, folder: PurePosixPath, backend: Backend, tell: Callable[[str], None]
+    ) -> None:
+        self.backend = backend
+        self.count = 0
+        self.modelled = True
+        """Whether a session without a GPU can model the task's cases."""
+        self._entry = task.file.entry
+        self._editable = _editable(task, files, folder)
+        self._tell = tell
+        self._until = time.monotonic() + BUDGET_S
+        self._known: dict[str, str | None] = {}
+        self._runs = Runs(backend, ARCH, files, folder)
+        self._loop = asyncio.Runner()
+
+    def why(self, case: Case, values: Values = Values.DRAWN) -> str | None:
+        """Why a run does not pass; empty if it does, None if it is too large for the CPU. Raises `UsageError` if the
+        time is up."""
+        label = f"{case_label(case)} {values}"
+        if label not in self._known:
+            if time.monotonic() > self._until:
+                raise UsageError(
+                    f"trying {self._entry} takes too long ({self.count} runs in {BUDGET_S:.0f} s): give smaller "
+                    "shapes, or --range for each dimension"
+                )
+            self.count += 1
+            trial = self._runs.trial(self._editable, case, values, self._tell)
+            self._known[label], self.modelled = self._loop.run(trial)
+        return self._known[label]
+
+    def close(self) -> None:
+        """End the referee."""
+        self._loop.run(self._runs.close())
+        self._loop.close()
+
+
 def tried_out(
     files: Files,
     folder: PurePosixPath,
     dimensions: Mapping[str, Dimension],
     last: str,
     tests: Sequence[str],
-    hint: str,
     tell: Callable[[str], None],
 ) -> Limits:
-    """What the function passes of the task drafted in `folder`: interpreted on the CPU, and on a GPU if there is one.
-    Raises `UsageError` if it gives other values than its reference, or does not take the shape. `tests`: the test
-    behind each visible case, if there is one. `hint` says more."""
-    task = _task(files, folder)
-    asked = {"dimensions": {name: dataclasses.asdict(one) for name, one in dimensions.items()}, "last": last}
-    answers: dict[Backend, dict[str, Any]] = {}
-    failed = ""
-    for backend in (Backend.CPU, Backend.CUDA) if backend_here() is Backend.CUDA else (Backend.CPU,):
-        tell(f"trying sizes and values on {task.file.entry} itself, on the {_device(backend)}")
-        answer = asyncio.run(_answer(files, task, folder, backend, asked, tell))
-        if "failed" not in answer:
-            answers[backend] = answer
-        elif answer["wrong"] or backend is Backend.CUDA or not WANTS_GPU.search(answer["failed"]):
-            of = f", as {tests[answer['case']]} calls it," if any(tests) else ""
+    """What the function passes of the task drafted in `folder`: on a GPU if there is one, else interpreted. On a GPU,
+    small cases are interpreted, too. Raises `UsageError` if it gives other values than its reference, or does not take
+    the shape. `last`: the last dimension. `tests`: the test behind each visible case, if there is one."""
+    task, here = _task(files, folder), backend_here()
+    with contextlib.ExitStack() as ending:
+        each = {backend: Trials(files, task, folder, backend, tell) for backend in (here, Backend.CPU)}
+        for trials in each.values():
+            ending.callback(trials.close)
+        tell(f"trying sizes and values on {task.file.entry} itself")
+        try:
+            search = searched(each[here], task, dimensions)
+            cases, small, failed = interpreted(each[Backend.CPU], search, last)
+        except Failure as failure:
+            if here is Backend.CPU and WANTS_GPU.search(str(failure)):
+                raise UsageError(f"{task.file.entry} needs a GPU, and this machine has none: {failure}") from None
+            of = f", as {tests[failure.number]} calls it," if any(tests) else ""
             raise UsageError(
-                f"{task.file.entry}{of} fails against its reference before anything was changed: {answer['failed']}"
-                f"{hint}"
-            )
-        else:
-            failed = answer["failed"]
-    measured = answers.get(Backend.CUDA) or answers.get(Backend.CPU)
-    if measured is None:
-        raise UsageError(f"{task.file.entry} needs a GPU, and this machine has none: {failed}{hint}")
-    limits = Limits({}, [], [measured["hidden"]] if measured["hidden"] else [], {}, [])
-    if on_cpu := answers.get(Backend.CPU):
-        base = task.file.cases[0].case
-        longer = [base | on_cpu["long"]] if on_cpu["long"] else []
-        limits.cases.extend(case | {"backend": "cpu"} for case in (*on_cpu["small"], *longer))
-        if on_cpu["hidden_small"]:
-            limits.hidden.append(on_cpu["hidden_small"] | {"backend": "cpu"})
-        else:  # a check on the CPU would else draw from the large ranges
-            limits.hidden[:] = [table | {"backend": "cuda"} for table in limits.hidden]
-        if not on_cpu["modelled"]:
-            limits.asked["backend"] = "cuda"
-            limits.remarks.append("The cases asked for are too large for a machine without a GPU: it models small ones")
-    else:
+                f"{task.file.entry}{of} fails against its reference before anything was changed: {failure}"
+            ) from None
+    hidden = search.tables({name: one.size for name, one in dimensions.items()})
+    only = {} if small or failed else {"backend": "cuda"}  # a check on the CPU would else draw from large ranges
+    limits = Limits({}, cases, [hidden | only] if hidden else [], search.excluded, [])
+    if small:
+        limits.hidden.append(small | {"backend": "cpu"})
+    if failed:
         limits.remarks.append(f"It fails on the CPU: {failed}. A session without a GPU cannot start")
-    for backend, answer in answers.items():
-        where = f"{answer['runs']} runs on the {_device(backend)}"
-        limits.excluded.update(answer["excluded"])
-        if answer["narrowed"]:
-            limits.remarks.append(f"Hidden sizes are narrowed to what the function itself passed in {where}:")
-            limits.remarks.extend(f"  {name}: {why}" for name, why in sorted(answer["narrowed"].items()))
-        else:
-            limits.remarks.append(f"The function itself passed all sizes that were tried, in {where}")
-    if limits.excluded:
-        values, why = next(iter(limits.excluded.items()))
-        limits.remarks.append(f"Values left out: {', '.join(limits.excluded)}; with {values}, {why}")
+    elif not each[here].modelled:
+        limits.asked["backend"] = "cuda"
+        limits.remarks.append("The cases asked for are too large for a machine without a GPU: it models small ones")
+    where = f"{each[here].count} runs on the {'CPU' if here is Backend.CPU else 'GPU'}"
+    if search.narrowed:
+        limits.remarks.append(f"Hidden sizes are narrowed to what the function itself passed in {where}:")
+        limits.remarks.extend(f"  {name}: {why}" for name, why in sorted(search.narrowed.items()))
+    else:
+        limits.remarks.append(f"The function itself passed all sizes that were tried, in {where}")
+    if search.excluded:
+        values, why = next(iter(search.excluded.items()))
+        limits.remarks.append(f"Values left out: {', '.join(search.excluded)}; with {values}, {why}")
     return limits
+
+
+def first_cases(trials: Trials, task: Task, dimensions: Mapping[str, Dimension]) -> tuple[Sizes, list[Case]]:
+    """The first sizes that the function passes, and the visible cases with these sizes. Raises `Failure`."""
+    visible = [entry.case for entry in task.file.cases]
+    largest = max((one.size for one in dimensions.values()), default=1)
+    reasons = []
+    for cut in first_case(dimensions, (*CUTS, 4, 1, *[largest] * (trials.backend is Backend.CUDA))):
+        why = trials.why(visible[0] | cut)
+        if why == "":
+            break
+        if why is None:
+            reasons.append("there is no GPU here, and even small inputs are too large to interpret")
+        else:
+            reasons.append(f"with {case_label({**cut})} {why}" if cut else why)
+    else:
+        raise Failure(reasons[0])
+    small: list[Case] = []
+    for number, case in enumerate(visible):
+        if case | cut in small:
+            continue
+        if why := trials.why(case | cut):
+            raise Failure(f"with {case_label(case | cut)} {why}", number)
+        small.append(case | cut)
+    return cut, small
+
+
+def searched(trials: Trials, task: Task, dimensions: Mapping[str, Dimension]) -> Search:
+    """The sizes and values that the function passes. Raises `Failure` if it does not pass the sizes asked for."""
+    cut, _ = first_cases(trials, task, dimensions)
+    tops = {name: min(one.size, max(4 * cut[name], CUTS[0])) for name, one in dimensions.items()}
+    search = Search(task, dimensions, trials.why, task.file.cases[0].case | cut, tops)
+    search.run()
+    for name, one in dimensions.items():
+        taken = name in search.rules and search.rules[name].takes(one.size)
+        if one.given is not None or one.size == cut[name] or taken:
+            continue
+        if why := trials.why(search.base | {name: one.size}):
+            raise Failure(f"it does not take {name}={one.size}: {why}")
+    return search
+
+
+def interpreted(trials: Trials, search: Search, last: str) -> tuple[list[dict[str, Any]], dict[str, Any], str]:
+    """The cases for the CPU, their hidden range, and why there are none if the function needs a GPU. Raises `Failure`
+    if it fails for another reason."""
+    try:
+        cut, small = first_cases(trials, search.task, search.dimensions)
+    except Failure as failure:
+        if WANTS_GPU.search(str(failure)) and backend_here() is Backend.CUDA:
+            return [], {}, str(failure)
+        raise
+    full = search.task.file.cases[0].case
+    tops = {name: min(one.size, max(cut[name], CUTS[0])) for name, one in search.dimensions.items()}
+    while tops != cut and trials.why(full | tops) is None:
+        widest = max((name for name in tops if tops[name] > cut[name]), key=lambda name: tops[name])
+        tops[widest] = max(tops[widest] // 2, cut[widest])
+    sizes = long_sizes(trials, search, last, cut)
+    cases = [*small, full | sizes] if sizes else small
+    return [case | {"backend": "cpu"} for case in cases], search.tables(tops), ""
+
+
+def long_sizes(trials: Trials, search: Search, last: str, cut: Sizes) -> Sizes:
+    """Sizes of which the last is long; none if the function takes none, or if the user's own last size is no longer."""
+    dimensions = search.dimensions
+    if last not in dimensions or dimensions[last].size <= cut[last]:
+        return {}
+    for length, short in LONG:
+        wanted = {}
+        for name, one in dimensions.items():
+            rule = search.rules.get(name)
+            fitting = [size for size in range(1, one.size + 1) if rule.takes(size)] if rule else [cut[name]]
+            most = length if name == last else short
+            wanted[name] = max((size for size in fitting if size <= most), default=fitting[0] if fitting else cut[name])
+        if wanted[last] > cut[last] and trials.why(search.task.file.cases[0].case | wanted) == "":
+            return wanted
+    return {}
 
 
 def need_passing(files: Files, folder: PurePosixPath) -> None:
@@ -136,29 +248,6 @@ def need_passing(files: Files, folder: PurePosixPath) -> None:
         )
 
 
-async def _answer(
-    files: Files,
-    task: Task,
-    folder: PurePosixPath,
-    backend: Backend,
-    asked: dict[str, Any],
-    tell: Callable[[str], None],
-) -> dict[str, Any]:
-    evaluator = Evaluator(backend, ARCH, "tilewright.attach.referee")
-    try:
-        store = SnapshotStore(evaluator.folder, files, folder)
-        store.write_baseline()
-        [snapshot] = store.write(_editable(task, files, folder))
-        message = {"task": str(store.task_folder()), "arms": [snapshot.model_dump(mode="json")], "limit_s": BUDGET_S}
-        reply = await evaluator.request("trials", tell, BUDGET_S + LIMIT_S, **message, **asked)
-        answer: dict[str, Any] = reply["answer"]
-        return answer
-    except (TaskError, EvaluatorDied, TimeoutError, ValueError) as error:
-        raise UsageError(f"{task.file.entry} could not be tried: {error}") from None
-    finally:
-        await evaluator.close()
-
-
 def _task(files: Files, folder: PurePosixPath) -> Task:
     path = folder / "task.toml"
     return Task(parse_task(files[str(path)].decode(), Path(path)), Path(folder))
@@ -166,7 +255,3 @@ def _task(files: Files, folder: PurePosixPath) -> Task:
 
 def _editable(task: Task, files: Files, folder: PurePosixPath) -> Files:
     return {name: files[name] for name in (posixpath.normpath(folder / path) for path in task.file.editable)}
-
-
-def _device(backend: Backend) -> str:
-    return "CPU" if backend is Backend.CPU else "GPU"

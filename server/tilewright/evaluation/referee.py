@@ -9,7 +9,7 @@ import sys
 
 from tilewright.isolation.fork_server import Servers
 from tilewright.isolation.supervisor import die_with_parent
-from tilewright.task import Backend, Frontend, Task, TaskError, case_label, load_task
+from tilewright.task import Backend, Frontend, Task, TaskError, Values, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
@@ -51,6 +51,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
+from tilewright.evaluation.trials import Trials
 from tilewright.evaluation.unseen import unshown
 from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
@@ -87,6 +88,7 @@ class Referee:
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
+        self._trials: Trials | None = None
         self._environment: Environment | None = None
 
     def environment(self, message: Message) -> Message:
@@ -164,6 +166,16 @@ class Referee:
         code = self._task(message)
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         return self._checked(message, watched, runs)
+
+    def trial(self, message: Message) -> Message:
+        """Why a candidate, always the same one, does not pass a run; and whether its cases can be modelled."""
+        if self._trials is None:
+            code = self._task(message)
+            start = functools.partial(self._workers, code, message["arms"][0], math.inf)
+            self._trials = Trials(code, self._backend, start)
+        with self._device():
+            why = self._trials.why(message["case"], Values(message["values"]))
+        return {"result": {"why": why, "modelled": self._trials.modelled()}}
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
@@ -279,6 +291,8 @@ class Referee:
             self._pool.wait_ready()
 
     def close(self) -> None:
+        if self._trials is not None:
+            self._trials.close()
         for code in self._code.values():
             code.end()
         self._pool.close()
@@ -352,9 +366,8 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def main(servers: Servers, arguments: list[str], kind: type[Referee] = Referee, *more: str) -> None:
-    """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`. `more`: the requests that
-    `kind` answers beside those of a referee."""
+def main(servers: Servers, arguments: list[str]) -> None:
+    """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
     backend, _, arch = arguments[0].partition(":")
     channel = Channel(socket.socket(fileno=int(arguments[3])))
 
@@ -362,14 +375,14 @@ def main(servers: Servers, arguments: list[str], kind: type[Referee] = Referee, 
         channel.send({"progress": text})
 
     try:
-        referee = kind(servers, Backend(backend), arch, Path(arguments[1]), tell)
+        referee = Referee(servers, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     about = ("environment", "isolation", "work")
-    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "model", "race", *more)
+    requests = (*about, "correctness", "widely", "check", "trial", "benchmark", "whole", "dump", "model", "race")
     try:
         handlers = {name: getattr(referee, name) for name in requests}
         channel.answer(handlers, (TaskError, GpuBusy, MissingTool), referee.refill)

@@ -30,7 +30,7 @@ from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
 from tilewright.session.records import Started
 from tilewright.session.whole import CasePrograms
-from tilewright.task import Backend, Case, Frontend, Work
+from tilewright.task import Backend, Case, Frontend, Values, Work
 from tilewright.wire.record import misfit
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
@@ -168,6 +168,14 @@ class Runs:
         text = f"the repository's own tests: {tests.message}"
         known = {"status": tests.status, "message": text, "output": tests.output, "seconds": seconds}
         return found.model_copy(update=known)
+
+    async def trial(self, files: Files, case: Case, values: Values, tell: Tell) -> tuple[str | None, bool]:
+        """Why a candidate does not pass one run of a check; empty if it does, None if the run is too large for the CPU.
+        And whether a session without a GPU can model the task's cases. Raises `UsageError` if no run was made."""
+        result = await self._run("trial", LAST_CASE_S, tell, [files], case=case, values=values)
+        if "why" not in result:
+            raise UsageError(result["message"])
+        return result["why"], result["modelled"]
 
     async def benchmark(
         self,
