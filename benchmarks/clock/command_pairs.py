@@ -13,35 +13,28 @@ import json
 import os
 import platform
 import random
-import shutil
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tilewright.commandtask import CommandTask, load
-from tilewright.harness.checkouts import fresh_copy
-from tilewright.harness.commands import Place, environment_of, read_result, run
+from tilewright.harness.checkouts import fresh_place
+from tilewright.harness.commands import read_result, run
 from tilewright.harness.figures import read_figures
 from tilewright.harness.outcomes import properties_of
 
 ROOT = Path(__file__).parents[2]
 
 
-def figures(task: CommandTask, snapshot: Path, root: Path, scratch: Path) -> tuple[dict[str, float], float]:
-    """One run of the benchmark command: ms by case, and the seconds that it took."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    fresh_copy(snapshot, root)
-    benchmark = task.file.benchmark
-    words = [word.replace("{junit}", str(scratch / "junit.xml")) for word in benchmark.command]
-    roots = [root / name for name in task.import_roots()]
-    place = Place(root, root, scratch)
-    ran = run(words, place, environment_of(scratch, roots, task.file.environment), benchmark.timeout_s)
+def timed(task: CommandTask, snapshot: Path, folder: Path) -> tuple[list[float], float]:
+    """One run of the benchmark command: ms of each case, and the seconds that it took."""
+    place, benchmark = fresh_place(snapshot, folder), task.file.benchmark
+    ran = run(benchmark.command, place, benchmark.timeout_s, task.import_roots(), task.file.environment)
     assert ran.status == 0, ran.last_words
-    report = read_result(scratch / "junit.xml", scratch, 2**24)
+    report = read_result(place.junit)
     assert report is not None
     found = read_figures(properties_of(report, benchmark.property), benchmark)
-    return {figure.label: figure.milliseconds for figure in found}, ran.seconds
+    return [figure.ms for figure in found.values()], round(ran.seconds, 3)
 
 
 def main() -> None:
@@ -52,14 +45,14 @@ def main() -> None:
     options = parser.parse_args()
     pairs, order = [], random.SystemRandom()
     with tempfile.TemporaryDirectory() as folder:
-        snapshot, root = ROOT / "tests/repositories" / options.repository, Path(folder) / "checkout"
+        snapshot = ROOT / "tests/repositories" / options.repository
         task = load(snapshot)
         assert isinstance(task, CommandTask)
         for _ in range(options.pairs):
             turns = [0, 1]
             order.shuffle(turns)
-            pair = {turn: figures(task, snapshot, root, Path(folder) / "scratch") for turn in turns}
-            pairs.append([[[*pair[turn][0].values()], round(pair[turn][1], 3)] for turn in (0, 1)])
+            pair = {turn: timed(task, snapshot, Path(folder)) for turn in turns}
+            pairs.append([pair[0], pair[1]])
     arguments = f"--pairs {options.pairs} --repository {options.repository}"
     recorded = {
         "command": f"python -m benchmarks.clock.command_pairs {arguments}",

@@ -22,7 +22,7 @@ from tilewright.taskerrors import TaskError, problems
 MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 """What one of each unit is, in ms; a group of this name in a benchmark's pattern is a latency."""
 JUNIT, OUT = "{junit}", "{out}"
-"""What stands in a command for the file that pytest's JUnit report goes to, and for the benchmark's own result file."""
+"""What stands in a command for the file that pytest's JUnit report goes to, and for another result file."""
 _LOADED_UNASKED = ("conftest.py", "sitecustomize.py", "usercustomize.py")
 _SETTINGS = (".ini", ".cfg", ".toml", ".pth", ".env", ".pyc", ".so")
 _RESERVED = re.compile(r"^(PYTHON|PYTEST|LD_|CUDA_INJECTION|COV|HOME$|TMPDIR$|PATH$|TILEWRIGHT)")
@@ -53,15 +53,15 @@ class Benchmark(Command):
         "", description="search what tests recorded under this name with record_property; needs --junitxml={junit}"
     )
     file: Annotated[str, AfterValidator(_inside)] = Field(
-        "", description="search this file, which the command writes; empty: {out}, or standard output"
+        "", description="search this file, which the command writes; empty: standard output"
     )
 
     @model_validator(mode="after")
     def _readable(self) -> Benchmark:
         if self.property and not holds(self.command, JUNIT):
             raise ValueError("property is read from pytest's report: add --junitxml={junit} to the command")
-        if len([*filter(None, (self.property, self.file, holds(self.command, OUT)))]) > 1:
-            raise ValueError("give one of property, file, and {out} in the command")
+        if self.property and self.file:
+            raise ValueError("give one of property and file")
         try:
             groups = re.compile(self.pattern).groupindex
         except re.error as error:

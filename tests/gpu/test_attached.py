@@ -17,7 +17,7 @@ from tests.conftest import git
 from tests.integration.test_attached import REPOSITORIES, finished, repository
 from tests.integration.test_mcp import content
 from tests.redteam.harness import STOPPED
-from tilewright.harness.commands import Place, environment_of, run
+from tilewright.harness.commands import Place, run
 from tilewright.isolation.process import kept_environment
 from tilewright.session.checkout import Checkout
 from tilewright.session.verification import Mark, verify
@@ -163,7 +163,7 @@ def test_the_gpu_can_be_used_by_a_process_of_a_command(tmp_path: Path, process: 
     root, scratch = tmp_path / "root", tmp_path / "scratch"
     root.mkdir()
     scratch.mkdir()
-    ran = run(PROCESSES[process], Place(root, root, scratch), environment_of(scratch, [root], {}), 60)
+    ran = run(PROCESSES[process], Place(root, root, scratch), 60)
     if process == "one below it":  # a rule names files that are there when it is made
         assert "Error 304" in ran.last_words, "README and troubleshooting say that this does not work"
     else:

@@ -50,7 +50,7 @@ def test_the_form_in_the_readme_is_read() -> None:
         ("'median': (?P<ms>[0-9.]+)", "(?P<ms>", "pattern is no regular expression"),
         ("?P<ms>", "", "pattern needs one group named ms, us, ns or s"),
         ("(?P<ms>", "(?P<us>)(?P<ms>", "pattern needs one group named ms, us, ns or s"),
-        ('property = "benchmark"', 'property = "benchmark"\nfile = "a.csv"', "give one of property, file"),
+        ('property = "benchmark"', 'property = "benchmark"\nfile = "a.csv"', "give one of property and file"),
         ('property = "benchmark"', 'file = "../a.csv"', "stays inside it"),
         (', "-k", "test_perf", "--junitxml={junit}"', "", "add --junitxml={junit} to the command"),
         ('["src/ops/layer_norm.py"]', '["tests/conftest.py"]', "conftest.py steers how tests run"),

@@ -22,7 +22,7 @@ def benchmark(pattern: str, **keys: Any) -> Benchmark:
 
 
 def figures(text: str, pattern: str) -> dict[str, float]:
-    return {figure.label: figure.milliseconds for figure in read_figures([({}, text)], benchmark(pattern))}
+    return {label: figure.ms for label, figure in read_figures([({}, text)], benchmark(pattern)).items()}
 
 
 def junit(*values: str, name: str = "benchmark") -> str:
@@ -46,7 +46,7 @@ def test_a_case_that_occurs_again_is_numbered() -> None:
 def test_what_tests_recorded_is_read_from_their_report() -> None:
     texts = properties_of(junit(repr({"cutile": {"forward": GYM}}), "0.5"), "benchmark")
     read = read_figures(texts, benchmark(r"'cutile'.*?'median': (?P<ms>[0-9.]+)", property="benchmark"))
-    assert {one.label: one.milliseconds for one in read} == {"test=t.Test_LN::test_perf[cutile-4096]": 3.78988}
+    assert {label: one.ms for label, one in read.items()} == {"test=t.Test_LN::test_perf[cutile-4096]": 3.78988}
     assert properties_of(junit("1"), "latency") == []
 
 

@@ -12,14 +12,18 @@ import pytest
 
 from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.evaluation.statistics import PAIR_LOOKS
-from tilewright.harness.comparison import Comparison, Measured, alone
-from tilewright.harness.figures import Figure
+from tilewright.harness.comparison import Comparison, alone
+from tilewright.harness.figures import Figure, Figures
 from tilewright.policy import Reason, VerdictKind, settled
 from tilewright.rules import Rules
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "evidence" / "command_pairs.json"
 Logs = np.ndarray
 """For each pair and case, the log of incumbent over candidate."""
+
+
+def figures(**ms: float) -> Figures:
+    return {f"of={name}": Figure({"of": name}, value) for name, value in ms.items()}
 
 
 def recorded() -> Logs:
@@ -33,9 +37,9 @@ def decided(logs: Logs) -> Comparison:
     """The production loop on these pairs: it stops at the first look that decides."""
     found = Comparison()
     for look in PAIR_LOOKS:
-        for row in logs[len(found) : look]:
-            arms = [[Figure({"of": f"case {i}"}, 2.0 * math.exp(s * x)) for i, x in enumerate(row)] for s in (-1, 0)]
-            found.add(*(Measured(arm, 1.0) for arm in arms))
+        for row in logs[len(found.pairs) : look]:
+            arms = [figures(**{f"case {i}": 2.0 * math.exp(s * x) for i, x in enumerate(row)}) for s in (-1, 0)]
+            found.pairs.append((arms[0], arms[1]))
         if found.is_decided():
             break
     return found
@@ -67,8 +71,8 @@ def test_cases_that_share_their_runs_luck_are_not_taken_for_independent() -> Non
         luck = source.normal(0, 0.02, (PAIR_LOOKS[0], 1))
         found = Comparison()
         for row in np.repeat(luck, 20, axis=1):
-            figures = [Figure({"of": f"case {i}"}, math.exp(x)) for i, x in enumerate(row)]
-            found.add(Measured(figures, 1.0), Measured([Figure(one.case, 1.0) for one in figures], 1.0))
+            slower = figures(**{f"case {i}": math.exp(x) for i, x in enumerate(row)})
+            found.pairs.append((slower, figures(**{f"case {i}": 1.0 for i in range(len(row))})))
         wrong += not found.overall().low <= 0 <= found.overall().high
     assert wrong <= 4, "twenty cases of one run are one sample"
 
@@ -94,7 +98,7 @@ def test_a_case_that_may_be_slower_keeps_the_question_open() -> None:
 def test_what_can_gain_nothing_worth_a_run_is_not_measured_on() -> None:
     source = np.random.default_rng(6)
     found = decided(source.normal(0.0, 0.004, (PAIR_LOOKS[-1], 1)))
-    assert len(found) <= PAIR_LOOKS[1]
+    assert len(found.pairs) <= PAIR_LOOKS[1]
     verdict = settled(found.result(), None, None, Rules())
     assert verdict is not None and verdict.reason is Reason.INCONCLUSIVE
 
@@ -102,19 +106,17 @@ def test_what_can_gain_nothing_worth_a_run_is_not_measured_on() -> None:
 def test_a_result_has_the_figures_in_ms_and_what_every_pair_was() -> None:
     found = Comparison()
     for one, other in ((1.0, 2.0), (1.1, 2.1), (0.9, 2.2)):
-        figures = [Figure({"of": "b"}, other), Figure({"of": "a"}, 3.0)]  # in another order than the candidate's
-        found.add(Measured([Figure({"of": "a"}, 3.0), Figure({"of": "b"}, one)], 0.5), Measured(figures, 0.75))
+        found.pairs.append((figures(a=3.0, b=one), figures(b=other, a=3.0)))
     result = found.result()
     assert result.harness and result.status is Status.PASSED
     a, b = result.cases
     assert (a.speedup, b.latency_ms, b.incumbent_ms, b.pairs) == (1.0, 1.0, 2.1, 3)
-    assert b.samples[1] == (1.1, 2.1, 500.0, 750.0)
+    assert b.samples[1] == (1.1, 2.1, 1.1, 2.1)
     assert result.latency_ms == pytest.approx(math.sqrt(3.0))
     assert BenchmarkResult.model_validate_json(result.model_dump_json()) == result
 
 
 def test_the_baseline_alone_says_how_much_its_runs_differ() -> None:
-    runs = [Measured([Figure({"of": "a"}, value)], 1.0) for value in (1.0, 1.1, 1.05)]
-    result = alone(runs)
+    result = alone([figures(a=value) for value in (1.0, 1.1, 1.05)])
     assert result.latency_ms == pytest.approx(1.05)
     assert result.cases[0].note == "3 runs within 10.0%"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tilewright.harness.commands import Place, Ran, environment_of, read_result, run
-from tilewright.harness.outcomes import ReportError, Test, read_report
+from tilewright.harness.checkouts import fresh_place
+from tilewright.harness.commands import Ran, read_result, run
+from tilewright.harness.outcomes import Test, read_report
 from tilewright.repository import Files
-
-RESULT_LIMIT = 16 * 2**20
 
 
 class Tried(NamedTuple):
@@ -28,9 +28,13 @@ class Trial:
 
     def __init__(self, files: Files, root: Path) -> None:
         """`root` is the working tree, of which no run may read."""
-        self._files = files
         self._hidden = root
         self._folder = Path(tempfile.mkdtemp(prefix="tilewright-init-"))
+        self._snapshot = self._folder / "snapshot"
+        for name, content in files.items():
+            path = self._snapshot / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     def __enter__(self) -> Trial:
         return self
@@ -40,27 +44,9 @@ class Trial:
 
     def run(self, words: list[str], import_roots: list[str], timeout_s: float) -> Tried:
         """Run a command on a fresh copy; `{junit}` and `{out}` in it stand for files of the run's own."""
-        root, scratch = self._folder / "copy", self._folder / "run"
-        for folder in (root, scratch):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-        for name, content in self._files.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes(content)
-        junit, out = scratch / "junit.xml", scratch / "out"
-        words = [word.replace("{junit}", str(junit)).replace("{out}", str(out)) for word in words]
-        roots = [root / place for place in import_roots]
-        ran = run(words, Place(root, root, scratch, self._hidden), environment_of(scratch, roots, {}), timeout_s)
-        text = _text(junit, scratch)
-        try:
-            tests = read_report(text) if text else []
-        except ReportError:
-            tests = []
-        return Tried(ran, tests, _text(out, scratch))
-
-
-def _text(path: Path, inside: Path) -> str:
-    try:
-        return read_result(path, inside, RESULT_LIMIT) or ""
-    except ValueError:
-        return ""
+        place = fresh_place(self._snapshot, self._folder, hidden=self._hidden)
+        ran, tests, out = run(words, place, timeout_s, import_roots), list[Test](), ""
+        with contextlib.suppress(ValueError):
+            out = read_result(place.out) or ""
+            tests = read_report(read_result(place.junit) or "")
+        return Tried(ran, tests, out)

@@ -243,8 +243,7 @@ class CaseTiming(Record):
     samples: list[tuple[float, float, float, float]] = Field(
         [],
         description="for each round or pair, ms a call: candidate and incumbent by device events, both by the wall "
-        "clock; at the level in-process the events twice; of a repository's own benchmark its figures, and the "
-        "time that each command took",
+        "clock; at the level in-process, and of a repository's own benchmark, the first two twice",
     )
     peak_bytes: int | None = Field(
         None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
+
+from tilewright.harness.commands import Place
 
 PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
 PYTEST_TABLES = {"pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 
-def fresh_copy(snapshot: Path, into: Path, results: Iterable[str] = ()) -> None:
-    """Make `into` a copy of a snapshot; what lay there is gone. `results`: files that a run has to write itself, left
-    out of the copy. Scripts can be executed. No run may write to the snapshot."""
+def fresh_place(snapshot: Path, folder: Path, workplace: str = ".", hidden: Path | None = None) -> Place:
+    """A copy of a snapshot in `folder`, and a new scratch folder beside it; those of the run before are gone. Commands
+    run in `workplace` of the copy. No run may write to the snapshot."""
+    root, scratch = folder / "checkout", folder / "run"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(mode=0o700, parents=True)
+    fresh_copy(snapshot, root)
+    return Place(root, root / workplace, scratch, hidden)
+
+
+def fresh_copy(snapshot: Path, into: Path) -> None:
+    """Make `into` a copy of a snapshot; what lay there is gone. Scripts can be executed."""
     shutil.rmtree(into, ignore_errors=True)
     shutil.copytree(snapshot, into, symlinks=True)
-    for name in results:
-        (into / name).unlink(missing_ok=True)
     for path in into.rglob("*"):
         if path.is_file() and not path.is_symlink():
             with path.open("rb", buffering=0) as file:

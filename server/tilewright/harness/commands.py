@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tilewright.commandtask import JUNIT, OUT
 from tilewright.evaluation.caches import compiler_variables
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits, overuse
@@ -25,6 +26,7 @@ from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, group_of, kill_gro
 
 STDOUT_LIMIT = 16 * 2**20
 STDERR_TAIL = 16 * 1024
+RESULT_LIMIT = 64 * 2**20
 WATCH_S = 1.0
 """Between two looks at what a run uses."""
 GONE_S = 5.0
@@ -41,6 +43,16 @@ class Place:
     folder: Path
     scratch: Path
     hidden: Path | None = None
+
+    @property
+    def junit(self) -> Path:
+        """The file that `{junit}` in a command stands for."""
+        return self.scratch / "junit.xml"
+
+    @property
+    def out(self) -> Path:
+        """The file that `{out}` in a command stands for."""
+        return self.scratch / "out"
 
 
 @dataclass(frozen=True)
@@ -60,19 +72,27 @@ class Ran:
         return "\n".join(filter(None, (self.stdout[-4000:].strip(), self.stderr[-4000:].strip())))[-6000:]
 
 
-def environment_of(scratch: Path, import_roots: list[Path], extra: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a command: the worker's, Python's settings, and the task's own variables."""
-    return worker_environment(scratch, compiler_variables(scratch)) | dict(extra) | {
-        "PYTHONPATH": os.pathsep.join(str(path) for path in import_roots),
+def environment_of(place: Place, import_roots: Iterable[str], extra: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a command: the worker's, Python's settings, and the task's own variables. Modules are
+    imported from `import_roots`, folders in the working folder."""
+    return worker_environment(place.scratch, compiler_variables(place.scratch)) | dict(extra) | {
+        "PYTHONPATH": os.pathsep.join(str(place.folder / root) for root in import_roots),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
 
 
-def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_s: float) -> Ran:
-    """Run one command to its end, or for `timeout_s` seconds; then it and all that it started are gone. Raises OSError
-    where the program cannot be started."""
+def run(
+    words: list[str],
+    place: Place,
+    timeout_s: float,
+    import_roots: Iterable[str] = (".",),
+    variables: Mapping[str, str] | None = None,
+) -> Ran:
+    """Run one command to its end, or for `timeout_s` seconds; then it and all that it started are gone. See
+    `environment_of`. Raises OSError where the program cannot be started."""
+    words = [word.replace(JUNIT, str(place.junit)).replace(OUT, str(place.out)) for word in words]
     if words[0] in _PROGRAMS:
         words = [sys.executable, *_PROGRAMS[words[0]], *words[1:]]
     parent = os.getpid()
@@ -89,7 +109,7 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
         process = subprocess.Popen(
             words,
             cwd=place.folder,
-            env=dict(environment),
+            env=environment_of(place, import_roots, variables or {}),
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=complained,
@@ -109,8 +129,6 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
             known = -process.returncode in set(signal.Signals)
             name = signal.Signals(-process.returncode).name if known else f"signal {-process.returncode}"
             status, ended = None, f"was killed by {name}"
-        if printed.seek(0, os.SEEK_END) > STDOUT_LIMIT and not ended:
-            status, ended = None, f"printed more than {STDOUT_LIMIT >> 20} MiB"
         return Ran(
             status=status,
             ended=ended or f"exited with status {status}",
@@ -159,27 +177,16 @@ def isolation_here(hidden: Path | None, scratch: Path) -> Isolation:
         return Isolation.model_validate_json(stream.read())
 
 
-def read_result(path: Path, inside: Path, limit: int) -> str | None:
-    """The text of a file that a run has written; None where it wrote none.
-
-    Raises ValueError for anything but a plain file of at most `limit` bytes of UTF-8 that lies inside the folder
-    `inside`: a run may leave links and pipes behind.
-    """
-    try:
-        if not path.parent.resolve().is_relative_to(inside.resolve()):
-            raise ValueError(f"{path.name} was written through a link that leads out of the run's folder")
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+def read_result(path: Path) -> str | None:
+    """The text of a file that a run has written; None where it wrote none. Raises ValueError for anything but a plain
+    file of UTF-8 that is not too large: a run may leave links and pipes behind."""
+    if not path.exists():
         return None
-    except OSError as error:
-        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
-    with os.fdopen(handle, "rb") as file:
-        if not path.is_file():
-            raise ValueError(f"{path.name} is no plain file")
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise ValueError(f"{path.name} is larger than {limit >> 20} MiB")
-    return data.decode("utf-8")  # a UnicodeDecodeError is a ValueError
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{path.name} is no plain file")
+    if path.stat().st_size > RESULT_LIMIT:
+        raise ValueError(f"{path.name} is larger than {RESULT_LIMIT >> 20} MiB")
+    return path.read_text(encoding="utf-8")  # a UnicodeDecodeError is a ValueError
 
 
 def _wait(process: subprocess.Popen[bytes], scratch: Path, deadline: float) -> tuple[str, bool]:

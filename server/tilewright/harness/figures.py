@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilewright.commandtask import MILLISECONDS, Benchmark, unit_of
 from tilewright.task import Case, case_label
@@ -22,37 +21,35 @@ class FigureError(ValueError):
     """What was read is no latency; the text shows what was searched, and says what to do."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One case's latency in ms, and the text that it was read from."""
+class Figure(NamedTuple):
+    """One case's latency in ms."""
 
     case: Case
-    milliseconds: float
-    line: str = field(default="", compare=False)
-
-    @property
-    def label(self) -> str:
-        return case_label(self.case)
+    ms: float
 
 
-def read_figures(texts: Iterable[tuple[Case, str]], benchmark: Benchmark) -> list[Figure]:
-    """The figures that the benchmark's pattern finds in each text, one for each case; a text comes with what is known
-    of its cases, such as the test that recorded it. Raises `FigureError` where there is none, or a wrong one: what is
-    not a positive number is no latency."""
+Figures = dict[str, Figure]
+"""Those of one run, by the labels of their cases."""
+
+
+def read_figures(texts: Iterable[tuple[Case, str]], benchmark: Benchmark) -> Figures:
+    """The figures that the benchmark's pattern finds in each text; a text comes with what is known of its cases, such
+    as the test that recorded it. Raises `FigureError` where there is none, or a wrong one: what is not a positive
+    number is no latency."""
     pattern = re.compile(benchmark.pattern, re.MULTILINE)
     unit = unit_of(benchmark.pattern)
-    found: list[Figure] = []
-    labels: Counter[str] = Counter()
+    found: Figures = {}
     searched = []
     for known, text in texts:
         searched.append(text)
         for match in pattern.finditer(text):
             names = {name: value for name, value in match.groupdict().items() if name != unit and value is not None}
-            case: Case = {**known, **names} or {"of": "figure"}
-            labels[case_label(case)] += 1
-            if (number := labels[case_label(case)]) > 1:
-                case = {**case, "figure": number}
-            found.append(Figure(case, _positive(match[unit], case, match[0]) * MILLISECONDS[unit], match[0]))
+            first: Case = {**known, **names} or {"of": "figure"}
+            case, number = first, 1
+            while case_label(case) in found:
+                number += 1
+                case = {**first, "figure": number}
+            found[case_label(case)] = Figure(case, _positive(match[unit], case, match[0]) * MILLISECONDS[unit])
             if len(found) > FIGURES_LIMIT:
                 raise FigureError(f"more than {FIGURES_LIMIT} figures: narrow the command or the pattern")
     if not found:

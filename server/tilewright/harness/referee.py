@@ -16,14 +16,13 @@ import contextlib
 import platform
 import posixpath
 import random
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.commandtask import JUNIT, OUT, Benchmark, CommandTask, Suite, holds, load, suite_of
+from tilewright.commandtask import JUNIT, Benchmark, CommandTask, Suite, holds, load, suite_of
 from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
@@ -31,11 +30,11 @@ from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.evaluation.surroundings import environment
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, find_gpu
-from tilewright.harness.checkouts import fresh_copy
-from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
-from tilewright.harness.comparison import Comparison, Measured, alone
-from tilewright.harness.figures import FigureError, read_figures
-from tilewright.harness.outcomes import Judged, Outcome, ReportError, judge, properties_of
+from tilewright.harness.checkouts import fresh_place
+from tilewright.harness.commands import Place, Ran, isolation_here, read_result, run
+from tilewright.harness.comparison import Comparison, alone
+from tilewright.harness.figures import Figures, read_figures
+from tilewright.harness.outcomes import Judged, Outcome, judge, properties_of
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import Rules
 from tilewright.task import Backend, Command, TaskError
@@ -46,7 +45,10 @@ ALONE_RUNS = 3
 """Of the baseline, which has nothing to be compared with."""
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
-RESULT_LIMIT = 64 * 2**20
+USED_UP = (
+    "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give start_session "
+    "more iteration_minutes"
+)
 UNUSABLE = b"raise BaseException('Tilewright asks whether anything reads this file')\n"
 """What an editable file holds where it is asked whether a command uses it. No ImportError: a package may catch that,
 and run another backend."""
@@ -69,14 +71,6 @@ class Version(NamedTuple):
     workplace: str
 
 
-class Finished(NamedTuple):
-    """A run of a command that ended: its JUnit report, if it left one, and the text that its figures are in."""
-
-    ran: Ran
-    junit: str | None
-    text: str | None
-
-
 class HarnessReferee:
     """The requests that it answers: one method for each."""
 
@@ -88,22 +82,21 @@ class HarnessReferee:
         self._gpu: Gpu | None = find_gpu() if backend is Backend.CUDA else None
         self._baseline: dict[str, Outcome] | None = None
         self._order = random.SystemRandom()
-        self._commands_s = 0.0
 
     def isolation(self, message: Message) -> Message:
         """How a command is confined here."""
-        return {"isolation": isolation_here(Path(message["hidden"]), self._scratch()).model_dump()}
+        return {"isolation": isolation_here(Path(message["hidden"]), self._folder).model_dump()}
 
     def environment(self, message: Message) -> Message:
         """Where this runs."""
-        isolation, gpu = isolation_here(Path(message["hidden"]), self._scratch()), self._gpu
-        device, arch = (gpu.name, gpu.arch) if gpu else (_processor(), platform.machine())
+        isolation, gpu = isolation_here(Path(message["hidden"]), self._folder), self._gpu
+        device, arch = (gpu.name, gpu.arch) if gpu else (f"{platform.machine()} CPU", platform.machine())
         unknown = Ceilings(copy_bytes_per_s=0.0, flops={}, measured=False)
         return {"environment": environment(self._backend, device, arch, gpu, isolation, unknown).model_dump()}
 
     def correctness(self, message: Message) -> Message:
         """Run the tests on a candidate, and hold them against how they ended on the baseline."""
-        started, self._commands_s = time.monotonic(), 0.0
+        started = time.monotonic()
         deadline = started + message["limit_s"]
         output, judged = "", Judged(Status.VOID, "", [])
         try:
@@ -135,7 +128,7 @@ class HarnessReferee:
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent, in pairs of runs; or alone, for the baseline."""
-        started, self._commands_s = time.monotonic(), 0.0
+        started = time.monotonic()
         try:
             with self._device():
                 versions = [self._version(message, snapshot["id"]) for snapshot in message["arms"]]
@@ -145,24 +138,23 @@ class HarnessReferee:
             result = BenchmarkResult(
                 status=failure.status, level=Level.HARNESS, message=str(failure), output=failure.output
             )
-        seconds = time.monotonic() - started
-        phases = {"commands": self._commands_s, "around them": seconds - self._commands_s}
-        return {"result": result.model_copy(update={"seconds": seconds, "phases": phases}).model_dump()}
+        return {"result": result.model_copy(update={"seconds": time.monotonic() - started}).model_dump()}
 
     # Runs
 
     def _alone(self, versions: list[Version], message: Message, deadline: float) -> BenchmarkResult:
-        runs: list[Measured] = []
+        runs: list[Figures] = []
+        started = time.monotonic()
         for number in range(ALONE_RUNS):
             self._tell(f"benchmark run {number + 1} of {ALONE_RUNS}")
             runs.append(self._measured(versions[0], message, deadline))
-            self._need_same(runs[-1], runs[0], "one run of the baseline", "another")
-        slowest = max(one.seconds for one in runs)
-        needed, there = 4 * PAIR_LOOKS[0] * slowest, message["limit_s"]
+            _need_same(runs[-1], runs[0], "one run of the baseline", "another")
+        took, there = (time.monotonic() - started) / ALONE_RUNS, message["limit_s"]
+        needed = 4 * PAIR_LOOKS[0] * took
         if needed > there:
             raise Failure(
                 Status.VOID,
-                f"one run of the benchmark command takes {slowest:.0f} s; a comparison makes at least "
+                f"one run of the benchmark command takes {took:.0f} s; a comparison makes at least "
                 f"{2 * PAIR_LOOKS[0]}, and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an "
                 f"iteration's {there / 60:.0f}. Restrict it to fewer shapes (-k, --benchmark-select), or raise "
                 "iteration_minutes",
@@ -173,49 +165,39 @@ class HarnessReferee:
         found = Comparison(Rules.model_validate(message["rules"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
         for look in PAIR_LOOKS:
-            while len(found) < look and (len(found) < PAIR_LOOKS[0] or time.monotonic() < until):
-                self._tell(f"pair {len(found) + 1} of at most {PAIR_LOOKS[-1]}")
-                order = [0, 1]
-                self._order.shuffle(order)
-                pair: dict[int, Measured] = {}
-                for index in order:
+            while len(found.pairs) < look and (len(found.pairs) < PAIR_LOOKS[0] or time.monotonic() < until):
+                self._tell(f"pair {len(found.pairs) + 1} of at most {PAIR_LOOKS[-1]}")
+                pair: dict[int, Figures] = {}
+                for index in self._order.sample((0, 1), 2):
                     try:
                         pair[index] = self._measured(versions[index], message, deadline)
                     except Failure as failure:
                         if index == 0 or failure.status is Status.VOID:
                             raise
                         raise Failure(Status.VOID, f"the incumbent failed: {failure}", failure.output) from None
-                self._need_same(pair[0], pair[1], "the candidate", "the incumbent")
-                found.add(pair[0], pair[1])
+                _need_same(pair[0], pair[1], "the candidate", "the incumbent")
+                found.pairs.append((pair[0], pair[1]))
             if found.is_decided() or time.monotonic() >= until:
                 break
         return found.result()
 
-    def _measured(self, version: Version, message: Message, deadline: float) -> Measured:
+    def _measured(self, version: Version, message: Message, deadline: float) -> Figures:
         """One run of the benchmark command. Raises `Failure`."""
         assert isinstance(version.task, CommandTask), "a native task's suite has no benchmark"
         benchmark = version.task.file.benchmark
-        ran, junit, text = self._run(version, benchmark, message, deadline)
-        if ran.timed_out and time.monotonic() >= deadline:
-            raise Failure(
-                Status.TIMEOUT,
-                "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give "
-                "start_session more iteration_minutes",
-            )
-        if ran.timed_out:
-            raise Failure(Status.TIMEOUT, f"the benchmark {ran.ended} ({ran.seconds:.0f} s)", ran.last_words)
-        if holds(benchmark.command, JUNIT):
-            judged = judge(ran, junit, wants_report=True, baseline=None)
-            if judged.status is not Status.PASSED:
-                raise Failure(judged.status, f"benchmark: {judged.message}", ran.last_words)
-        elif ran.status != 0:
-            raise Failure(Status.CRASHED, f"the benchmark {ran.ended}\n{ran.last_words[-600:]}", ran.last_words)
-        if text is None:
-            raise Failure(Status.CRASHED, f"the benchmark wrote no {benchmark.file or 'result file'}", ran.last_words)
+        ran, place = self._run(version, benchmark, message, deadline)
         try:
-            texts = properties_of(text, benchmark.property) if benchmark.property else [({}, text)]
-            return Measured(read_figures(texts, benchmark), ran.seconds)
-        except (FigureError, ReportError) as error:
+            junit = read_result(place.junit)
+            judged = judge(ran, junit, holds(benchmark.command, JUNIT), baseline=None)
+            if judged.status is not Status.PASSED:
+                status = judged.status if judged.tests or ran.timed_out else Status.CRASHED
+                raise Failure(status, f"benchmark: {judged.message}", ran.last_words)
+            text = read_result(place.folder / benchmark.file) if benchmark.file else ran.stdout
+            if text is None:
+                raise Failure(Status.CRASHED, f"the benchmark wrote no {benchmark.file}", ran.last_words)
+            texts = properties_of(junit or "", benchmark.property) if benchmark.property else [({}, text)]
+            return read_figures(texts, benchmark)
+        except ValueError as error:
             raise Failure(Status.CRASHED, f"the benchmark's figures: {error}", ran.last_words) from None
 
     def _tested(
@@ -224,10 +206,14 @@ class HarnessReferee:
         """One run of the tests. `broken`: an editable file that is made unusable first. What is compiled in a run of
         the baseline, which has no `baseline` to be held against, is there in all later runs."""
         command = version.task.file.correctness
-        ran, junit, _ = self._run(version, command, message, deadline, broken)
+        ran, place = self._run(version, command, message, deadline, broken)
         if baseline is None and not broken:
-            copy_cache(self._folder / "run" / COMPILED, self._folder / COMPILED)
-        return judge(ran, junit, holds(command.command, JUNIT), baseline), ran
+            copy_cache(place.scratch / COMPILED, self._folder / COMPILED)
+        try:
+            report = read_result(place.junit)
+        except ValueError as error:
+            raise Failure(Status.CRASHED, f"what the command wrote: {error}", ran.last_words) from None
+        return judge(ran, report, holds(command.command, JUNIT), baseline), ran
 
     def _need_used(self, version: Version, message: Message, deadline: float) -> None:
         """Raises `Failure` where the tests pass without an editable file: they run another copy of it, or none."""
@@ -243,51 +229,28 @@ class HarnessReferee:
                     ran.last_words,
                 )
 
-    def _run(self, version: Version, command: Command, message: Message, deadline: float, broken: str = "") -> Finished:
+    def _run(
+        self, version: Version, command: Command, message: Message, deadline: float, broken: str = ""
+    ) -> tuple[Ran, Place]:
         """Run a command on a fresh copy of a version. Raises `Failure` where no time is left, or it cannot start."""
-        left = deadline - time.monotonic()
+        left, file = deadline - time.monotonic(), version.task.file
         if left <= 0:
-            raise Failure(Status.TIMEOUT, "the evaluation time of this iteration is used up")
-        root, scratch, file = self._folder / "checkout", self._scratch(), version.task.file
-        result = command.file if isinstance(command, Benchmark) else ""
-        fresh_copy(version.snapshot, root, [posixpath.join(version.workplace, result)] if result else [])
-        workplace = root / version.workplace
+            raise Failure(Status.TIMEOUT, USED_UP)
+        place = fresh_place(version.snapshot, self._folder, version.workplace, Path(message["hidden"]))
         if broken:
-            (workplace / broken).write_bytes(UNUSABLE)
+            (place.folder / broken).write_bytes(UNUSABLE)
         if not isinstance(command, Benchmark):  # it may time what is compiled, for both versions alike
-            copy_cache(self._folder / COMPILED, scratch / COMPILED)
-        place = Place(root, workplace, scratch, Path(message["hidden"]))
-        files = {JUNIT: scratch / "junit.xml", OUT: scratch / "out"}
-        words = [_filled(word, files) for word in command.command]
-        environment = environment_of(
-            scratch, [workplace / folder for folder in version.task.import_roots()], file.environment
-        )
+            copy_cache(self._folder / COMPILED, place.scratch / COMPILED)
+        elif command.file:
+            (place.folder / command.file).unlink(missing_ok=True)
+        limit_s, roots = min(command.timeout_s, left), version.task.import_roots()
         try:
-            ran = run(words, place, environment, min(command.timeout_s, left))
+            ran = run(command.command, place, limit_s, roots, file.environment)
         except OSError as error:
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
-        self._commands_s += ran.seconds
-        try:
-            junit = read_result(files[JUNIT], scratch, RESULT_LIMIT)
-            text: str | None = ran.stdout
-            if isinstance(command, Benchmark):
-                if command.property:
-                    text = junit
-                elif result:
-                    text = read_result(workplace / result, root, RESULT_LIMIT)
-                elif holds(command.command, OUT):
-                    text = read_result(files[OUT], scratch, RESULT_LIMIT)
-        except ValueError as error:
-            raise Failure(Status.CRASHED, f"what the command wrote: {error}", ran.last_words) from None
-        return Finished(ran, junit, text)
-
-    def _need_same(self, one: Measured, other: Measured, name: str, other_name: str) -> None:
-        ours, theirs = ({figure.label for figure in run.figures} for run in (one, other))
-        if ours != theirs:
-            missing, more = sorted(theirs - ours), sorted(ours - theirs)
-            said = f"{other_name} has a figure for {missing[0]}" if missing else f"{name} has a figure for {more[0]}"
-            lacks = name if missing else other_name
-            raise Failure(Status.TESTS_CHANGED, f"{said}, {lacks} has none ({len(missing) + len(more)} differ)")
+        if ran.timed_out and left < command.timeout_s:
+            raise Failure(Status.TIMEOUT, USED_UP, ran.last_words)
+        return ran, place
 
     # Surroundings
 
@@ -299,13 +262,6 @@ class HarnessReferee:
         assert task is not None, "it is asked about tests alone"
         return Version(snapshot, task, posixpath.normpath((folder / task.file.root).as_posix()))
 
-    def _scratch(self) -> Path:
-        """A new folder for one run; the one before is gone."""
-        scratch = self._folder / "run"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700, parents=True)
-        return scratch
-
     @contextlib.contextmanager
     def _device(self) -> Iterator[None]:
         """The GPU for this process alone, where there is one. A GPU in use and an `OSError` raise `Failure`."""
@@ -316,17 +272,13 @@ class HarnessReferee:
             raise Failure(Status.VOID, str(error)) from error
 
 
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def _filled(word: str, files: dict[str, Path]) -> str:
-    for placeholder, path in files.items():
-        word = word.replace(placeholder, str(path))
-    return word
+def _need_same(one: Figures, other: Figures, name: str, other_name: str) -> None:
+    """Raises `Failure` where two runs have figures of different cases."""
+    if differing := sorted(one.keys() ^ other.keys()):
+        has, lacks = (name, other_name) if differing[0] in one else (other_name, name)
+        raise Failure(
+            Status.TESTS_CHANGED, f"{has} has a figure for {differing[0]}, {lacks} has none ({len(differing)} differ)"
+        )
 
 
 def main(arguments: list[str]) -> None:
