@@ -68,6 +68,8 @@ def pytest_collection_finish(session: Any) -> None:
         from cuda.tile.tune import exhaustive_search
 
         replace(exhaustive_search, brief(exhaustive_search))
+    if wanted and not hasattr(module, wanted):
+        raise pytest.UsageError(f"{module_name} has no function {wanted}; it has {', '.join(public) or 'none'}")
     for name in [wanted] if wanted else [one for one in public if getattr(module, one).__module__ == module_name]:
         original = getattr(module, name)
         replace(original, noting(name, original))

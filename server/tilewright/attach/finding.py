@@ -92,7 +92,7 @@ class Exercise:
 def read_sources(files: Files) -> dict[str, Source]:
     """The Python files of a repository by path."""
     return {
-        path: Source(path, _module(path, files), content.decode("utf-8", "replace"))
+        path: Source(path, module_at(path, files)[0], content.decode("utf-8", "replace"))
         for path, content in files.items()
         if path.endswith(".py")
     }
@@ -108,13 +108,6 @@ def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
         kin = [test for test in tests if test is not kernel and test.kinship(kernel)]
         found.append(Exercise(kernel, tuple(sorted(kin, key=lambda test: (-test.kinship(kernel), test.path)))))
     return found
-
-
-def _module(path: str, files: Files) -> str:
-    """A file's dotted name: from the folder that holds its outermost package, from `src`, or from the root."""
-    root = module_at(path, files)[1] if f"{PurePosixPath(path).parent}/__init__.py" in files else ""
-    inside = path.removeprefix(f"{root}/") if root not in ("", ".") else path.removeprefix("src/")
-    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def module_at(path: str, files: Files) -> tuple[str, str]:

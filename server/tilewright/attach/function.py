@@ -69,15 +69,12 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     shapes, dtypes = shapes_of(wishes.shapes)
     request: dict[str, Any] = {
         "entry": entry, "reference": reference, "shapes": shapes, "dtype": _dtype(wishes.dtype), "dtypes": {},
-        "arguments": dict(map(argument_of, wishes.arguments)), "locate": False,
+        "arguments": dict(map(argument_of, wishes.arguments)), "adapter": "",
     }  # fmt: skip
     calls, tests, passed = list[Call](), list[str](), True
     if wishes.test:
         tell(f"running {wishes.test} to see what it calls {function or entry.removesuffix(':')} with")
         with Trial(files, Path(own.root)) as trial:
-            if function:
-                located = _probed(trial, request | {"locate": True}, import_root)
-                entry, path = located["entry"], _committed(files, located["path"]) or path
             function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root, tell)
         entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
         tests = tests_command(wishes.test, wishes.select, files)
@@ -89,21 +86,16 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         request["dtypes"] = dict.fromkeys(shapes, request["dtype"]) | dtypes
     name = wishes.name or named_after(function)
     folder = PurePosixPath("perf") / name
-    packed = bool(calls and calls[0].packed)
-    adapter = {"adapter.py": adapter_py(entry, inputs_of(calls))} if packed else {}
+    adapter = dict[str, str]()
+    if calls and calls[0].packed:
+        adapter["adapter.py"], request["adapter"] = adapter_py(entry, inputs_of(calls)), f"adapter:{function}"
     own_files = {f"{folder}/{file}": text.encode() for file, text in adapter.items()}
     tell(f"running {entry} once, to see which kernels it launches")
     with Trial(files | own_files, Path(own.root)) as trial:
-        if packed:
-            probe = _probed(trial, request | {"entry": f"adapter:{function}"}, import_root, str(folder))
-        else:
-            probe = _probed(trial, request, import_root)
-    if packed:
-        probe |= {"path": path, "reference_path": probe["reference_path"] if reference else path}
-        entry = f"adapter:{function}"
-    elif probe["entry"] != entry:
-        tell(f"{entry} is {probe['entry']}, which the task names")
-        entry = probe["entry"]
+        probe = _probed(trial, request, import_root, *[str(folder)] * bool(adapter))
+    if (named := request["adapter"] or probe["entry"]) != entry:
+        tell(f"{entry} is {named}, which the task names")
+        entry = named
     defining = _committed(files, f"/{probe['path']}") or path
     kernels = [(_committed(files, file), frontend) for file, frontend in probe["kernels"]]
     frontend = next((language for file, language in kernels if file), "torch")

@@ -52,8 +52,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
     answer: dict[str, Any] = {"path": str(path), "reference_path": str(reference_path)}
     answer |= {"entry": f"{module}:{name}" if itself else request["entry"]}
-    if request["locate"]:
-        return answer
+    if request["adapter"]:
+        function, _ = _imported(request["adapter"])
     arguments, dtypes = request["arguments"], request["dtypes"]
     shapes: Shapes = request["shapes"]
     if not dtypes:
