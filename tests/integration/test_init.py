@@ -533,7 +533,7 @@ def test_what_is_no_function_is_answered_with_those_that_are_there(package: Path
         refused = " ".join(init(package, target).stderr.split())
         assert f"{target} is a module: name a function of it, such as mypkg.attn:attention" in refused
     assert "mypkg is a module: name a function of it" in init(package, "mypkg").stderr
-    assert "nowhere.ops is no folder and no module" in init(package, "nowhere.ops").stderr
+    assert "nowhere.ops: no committed Python file is module nowhere.ops" in init(package, "nowhere.ops").stderr
     assert "that is a kernel: name the function that launches it" in " ".join(
         init(package, "mypkg.attn:attention_kernel", "--shape", "8x8x8").stderr.split()
     )

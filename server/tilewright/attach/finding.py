@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MEASURES = re.compile(r"perf|bench", re.IGNORECASE)
 """In the name of a test, that it measures."""
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
-_BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
+_BENCH = re.compile(r"(^|[/_])(bench|benchmarks?)[/_.]|(^|/)perf_[^/]*$|_perf\.py$")
 _OF_TESTS = ("test", "tests", "bench", "benchmark", "perf")
 _KERNEL = re.compile(r"^\s*@(?:(?:ct|tile|cuda\.tile)\.kernel|(?:triton|tl)\.jit)\b", re.MULTILINE)
 """What marks a kernel, as it is usually written."""
@@ -52,12 +52,7 @@ class Source:
     @property
     def is_bench(self) -> bool:
         """By its name, or by the folder that it lies in."""
-        folders = PurePosixPath(self.path).parts[:-1]
-        return bool(_BENCH.match(self.name)) or (
-            bool({"benchmarks", "benchmark", "bench"} & set(folders))
-            and bool(self.functions)
-            and self.name != "conftest.py"
-        )
+        return bool(_BENCH.search(self.path))
 
     @property
     def is_test(self) -> bool:

@@ -65,6 +65,8 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     own, files = committed(root)
     path, entry, import_root = _resolved(files, wishes.entry)
     function = entry.partition(":")[2]
+    if not function and not wishes.test:
+        raise UsageError(f"{wishes.entry} is a module: name a function of it{_such_as(files[path], entry[:-1])}")
     reference = _resolved(files, wishes.reference)[1] if wishes.reference else ""
     shapes, dtypes = shapes_of(wishes.shapes)
     request: dict[str, Any] = {
@@ -210,18 +212,6 @@ def _resolved(files: Files, target: str) -> tuple[str, str, str]:
         raise UsageError(f"{target}: a function is written module:function{_such_as(files[path], module)}")
     inside = path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
     return path, f"{module}:{function}", inside.strip("/") or "."
-
-
-def functions_of(root: Path, target: str) -> UsageError:
-    """What to say of a target without a function: that it is none, or the functions of the module that it is."""
-    _, files = committed(root)
-    path = target if target in files else module_path(target, files)
-    if path is None or not path.endswith(".py"):
-        return UsageError(
-            f"{target} is no folder and no module that is committed here: give a repository's folder, or a function as "
-            "module:function"
-        )
-    return UsageError(f"{target} is a module: name a function of it{_such_as(files[path], module_at(path, files)[0])}")
 
 
 def _such_as(content: bytes, module: str) -> str:

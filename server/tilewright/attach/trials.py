@@ -194,9 +194,7 @@ def interpreted(trials: Trials, search: Search, last: str) -> tuple[list[dict[st
         raise
     full = search.task.file.cases[0].case
     tops = {name: min(one.size, max(cut[name], CUTS[0])) for name, one in search.dimensions.items()}
-    while tops != cut and trials.why(full | tops) is None:
-        widest = max((name for name in tops if tops[name] > cut[name]), key=lambda name: tops[name])
-        tops[widest] = max(tops[widest] // 2, cut[widest])
+    tops = cut if trials.why(full | tops) is None else tops
     sizes = long_sizes(trials, search, last, cut)
     cases = [*small, full | sizes] if sizes else small
     return [case | {"backend": "cpu"} for case in cases], search.tables(tops), ""

@@ -142,11 +142,9 @@ def init(
         from tilewright.attach import flashinfer
 
         proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
-    elif ":" in target or (target.endswith(".py") and test):
+    elif not (root / target).is_dir():
         wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [], select)
         proposal = done(lambda: function.propose(root, wanted, tell))
-    elif not (root / target).is_dir():
-        raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, select, name)
         proposal = done(lambda: function.propose_for(root / target, wishes, tell))
