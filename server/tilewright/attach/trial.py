@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from tilewright.harness.checkouts import fresh_place
@@ -23,7 +22,7 @@ class Tried(NamedTuple):
     out: str
 
 
-class Trial:
+class Trial(contextlib.AbstractContextManager["Trial"]):
     """A context manager: a private folder with copies of a repository's committed files, one for each run."""
 
     def __init__(self, files: Files, root: Path) -> None:
@@ -36,10 +35,7 @@ class Trial:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
-    def __enter__(self) -> Trial:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, words: list[str], import_roots: list[str], timeout_s: float) -> Tried:
