@@ -6,9 +6,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.harness.commands import Ran
-from tilewright.harness.outcomes import Judged, Outcome, ReportError, judge, read_report
+from tilewright.harness.outcomes import ReportError, judge, read_report
 
 
 def ran(status: int | None = 0, ended: str = "", timed_out: bool = False) -> Ran:
@@ -27,13 +27,13 @@ def report(**tests: str) -> str:
     return f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
 
 
-def judged(status: int | None = 0, baseline: dict[str, Outcome] | None = None, **tests: str) -> Judged:
+def judged(status: int | None = 0, baseline: dict[str, Status] | None = None, **tests: str) -> CorrectnessResult:
     return judge(ran(status), report(**tests), wants_report=True, baseline=baseline)
 
 
 def test_a_pass_needs_one_test_that_passed_and_none_that_failed() -> None:
     assert judged(a="pass", b="skip").status is Status.PASSED
-    assert [check.status for check in judged(a="pass", b="skip").checks()] == [Status.PASSED, Status.SKIPPED]
+    assert [check.status for check in judged(a="pass", b="skip").cases] == [Status.PASSED, Status.SKIPPED]
 
 
 def test_a_failure_names_the_test_and_its_assertion() -> None:
@@ -61,14 +61,14 @@ def test_all_skipped_is_no_pass_and_says_why() -> None:
 
 
 def test_tests_have_to_stay_the_baselines() -> None:
-    baseline = {"t::a": Outcome.PASSED, "t::b": Outcome.SKIPPED}
+    baseline = {"t::a": Status.PASSED, "t::b": Status.SKIPPED}
     assert judged(0, baseline, a="pass", b="skip").status is Status.PASSED
     assert judged(0, baseline, a="pass", b="pass").status is Status.PASSED
     gone = judged(0, baseline, a="pass")
     assert (gone.status, "t::b of the baseline did not run" in gone.message) == (Status.TESTS_CHANGED, True)
     new = judged(0, baseline, a="pass", b="skip", c="pass")
     assert (new.status, "t::c did not run on the baseline" in new.message) == (Status.TESTS_CHANGED, True)
-    lost = judged(0, baseline | {"t::b": Outcome.PASSED}, a="pass", b="skip")
+    lost = judged(0, baseline | {"t::b": Status.PASSED}, a="pass", b="skip")
     assert lost.status is Status.SKIPPED
     assert "t::b passed on the baseline, now skipped: Backend triton" in lost.message
 
@@ -100,7 +100,7 @@ def test_time_that_ran_out_is_a_timeout_whatever_was_written() -> None:
 
 def test_the_worst_of_two_entries_for_a_test_counts() -> None:
     twice = report(a="fail").replace("</testsuite>", '<testcase classname="t" name="a"/></testsuite>', 1)
-    assert [test.outcome for test in read_report(twice)] == [Outcome.FAILED]
+    assert [test.status for test in read_report(twice)] == [Status.FAILED]
 
 
 @pytest.mark.parametrize("text", ["", "no xml", "<html/>", "<!DOCTYPE a><testsuites/>"])

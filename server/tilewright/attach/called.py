@@ -17,7 +17,7 @@ from tilewright.attach.trials import LIMIT_S, need_passing
 from tilewright.attach.writing import task_py, task_toml
 from tilewright.cases import volume
 from tilewright.errors import UsageError
-from tilewright.harness.outcomes import Outcome
+from tilewright.evaluation.results import Status
 from tilewright.repository import Files
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend, parse_task
@@ -43,7 +43,7 @@ def calls_of(
     if not tried.out:
         need_no_gpu(tried.ran.last_words, ["pytest", test])
         raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    failed = [one for one in tried.tests if one.outcome is Outcome.FAILED]
+    failed = [one for one in tried.tests if one.status is Status.FAILED]
     if failed and backend_here() is Backend.CUDA:
         raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
     if failed:

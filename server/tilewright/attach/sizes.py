@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.cases import HiddenEntry
@@ -97,12 +97,12 @@ class Search:
     why: Why
     base: Case
     tops: Sizes
-
-    def __post_init__(self) -> None:
-        self.excluded: dict[str, str] = {}
-        self.narrowed: dict[str, str] = {}
-        self._passed: dict[str, dict[int, bool]] = {}
-        self.rules: dict[str, Rule] = {}
+    rules: dict[str, Rule] = field(default_factory=dict)
+    excluded: dict[str, str] = field(default_factory=dict)
+    """Classes of values that it does not pass, and why."""
+    narrowed: dict[str, str] = field(default_factory=dict)
+    """The rule of a dimension in words, and why."""
+    _passed: dict[str, dict[int, bool]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Try sizes of each dimension alone, then all classes of values on hidden draws, until all of them pass."""

@@ -48,10 +48,10 @@ from tilewright.evaluation.results import (
     Status,
 )
 from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.singleruns import SingleRuns
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
-from tilewright.evaluation.trials import Trials
 from tilewright.evaluation.unseen import unshown
 from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
@@ -88,7 +88,7 @@ class Referee:
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
-        self._trials: Trials | None = None
+        self._singles: SingleRuns | None = None
         self._environment: Environment | None = None
 
     def environment(self, message: Message) -> Message:
@@ -169,13 +169,13 @@ class Referee:
 
     def trial(self, message: Message) -> Message:
         """Why a candidate, always the same one, does not pass a run; and whether its cases can be modelled."""
-        if self._trials is None:
+        if self._singles is None:
             code = self._task(message)
             start = functools.partial(self._workers, code, message["arms"][0], math.inf)
-            self._trials = Trials(code, self._backend, start)
+            self._singles = SingleRuns(code, self._backend, start)
         with self._device():
-            why = self._trials.why(message["case"], Values(message["values"]))
-        return {"result": {"why": why, "modelled": self._trials.modelled()}}
+            why = self._singles.why(message["case"], Values(message["values"]))
+        return {"result": {"why": why, "modelled": self._singles.modelled()}}
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
@@ -291,8 +291,8 @@ class Referee:
             self._pool.wait_ready()
 
     def close(self) -> None:
-        if self._trials is not None:
-            self._trials.close()
+        if self._singles is not None:
+            self._singles.close()
         for code in self._code.values():
             code.end()
         self._pool.close()

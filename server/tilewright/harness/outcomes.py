@@ -6,27 +6,18 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from tilewright.evaluation.results import CaseCheck, Status
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.harness.commands import Ran
 from tilewright.task import Case
-from tilewright.text import cut
+from tilewright.text import cut, few
 
-SHOWN = 5
 NO_TESTS = 5
 """Pytest's exit status where it collected nothing."""
 
 
-class Outcome(StrEnum):
-    """How one test ended."""
-
-    PASSED = "passed"
-    SKIPPED = "skipped"
-    FAILED = "failed"
-
-
-_WORST_LAST = [Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED]
+_WORST_LAST = [Status.PASSED, Status.SKIPPED, Status.FAILED]
+"""How one test can end."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +25,7 @@ class Test:
     """One test of a report: its id, how it ended and why, and the properties that it recorded, in order."""
 
     id: str
-    outcome: Outcome
+    status: Status
     message: str
     properties: tuple[tuple[str, str], ...]
 
@@ -60,8 +51,8 @@ def read_report(text: str) -> list[Test]:
         test = _test(case)
         known = found.get(test.id)
         if known is not None:  # a rerun, or a failure on the way out: the worst of them counts
-            worst = max((known, test), key=lambda one: _WORST_LAST.index(one.outcome))
-            test = Test(test.id, worst.outcome, worst.message, known.properties + test.properties)
+            worst = max((known, test), key=lambda one: _WORST_LAST.index(one.status))
+            test = Test(test.id, worst.status, worst.message, known.properties + test.properties)
         found[test.id] = test
     return list(found.values())
 
@@ -76,11 +67,11 @@ def _test(case: ElementTree.Element) -> Test:
     properties = tuple(
         (one.get("name", ""), one.get("value") or one.text or "") for one in case.iterfind("properties/property")
     )
-    for tag, outcome in (("failure", Outcome.FAILED), ("error", Outcome.FAILED), ("skipped", Outcome.SKIPPED)):
+    for tag, status in (("failure", Status.FAILED), ("error", Status.FAILED), ("skipped", Status.SKIPPED)):
         found = case.find(tag)
         if found is not None:
-            return Test(name, outcome, _reason(found), properties)
-    return Test(name, Outcome.PASSED, "", properties)
+            return Test(name, status, _reason(found), properties)
+    return Test(name, Status.PASSED, "", properties)
 
 
 def _reason(found: ElementTree.Element) -> str:
@@ -93,82 +84,65 @@ def _reason(found: ElementTree.Element) -> str:
     return cut("\n".join([said.strip(), *(line for line in marked[:6] if line[1:].strip() not in said)]).strip(), 800)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What a run of the tests means: the status, its cause, and every test."""
-
-    status: Status
-    message: str
-    tests: list[Test]
-
-    def checks(self) -> list[CaseCheck]:
-        """The tests as cases of a correctness result."""
-        status = {Outcome.PASSED: Status.PASSED, Outcome.SKIPPED: Status.SKIPPED, Outcome.FAILED: Status.FAILED}
-        return [
-            CaseCheck(
-                case={"test": test.id},
-                hidden=False,
-                status=status[test.outcome],
-                message=cut(test.message, 400) if test.outcome is not Outcome.PASSED else "",
-            )
-            for test in self.tests
-        ]
+Baseline = Mapping[str, Status]
+"""How the tests ended on the baseline, by their ids."""
 
 
-def judge(ran: Ran, report: str | None, wants_report: bool, baseline: Mapping[str, Outcome] | None) -> Judged:
-    """What a run of the tests means. `report` is the JUnit report's text, None where there is none; `baseline` is how
-    the same tests ended on the baseline, None where this run is the baseline's."""
-    if ran.timed_out:
-        return Judged(Status.TIMEOUT, f"the command {ran.ended}: {ran.seconds:.0f} s", [])
-    if not wants_report:
-        if ran.status == 0:
-            return Judged(Status.PASSED, "", [])
-        status = Status.FAILED if ran.status is not None else Status.CRASHED
-        return Judged(status, f"the command {ran.ended}\n{ran.last_words[-600:]}", [])
-    if report is None:
-        if ran.status == NO_TESTS:
-            return Judged(Status.NOT_COLLECTED, "the command collected no test: nothing was checked", [])
-        return Judged(Status.CRASHED, f"the command {ran.ended} and left no report\n{ran.last_words[-600:]}", [])
+def judge(ran: Ran, report: str | None, wants_report: bool, baseline: Baseline | None) -> CorrectnessResult:
+    """What a run of the tests means; the tests are its cases. `report` is the JUnit report's text, None where there is
+    none; `baseline` is None where this run is the baseline's."""
+    tests: list[Test] = []
     try:
-        tests = read_report(report)
+        if wants_report and report is not None and not ran.timed_out:
+            tests = read_report(report)
+            status, message = _verdict(ran, tests, baseline)
+        else:
+            status, message = _without_report(ran, wants_report)
     except ReportError as error:
-        return Judged(Status.CRASHED, str(error), [])
-    status, message = _verdict(ran, tests, baseline)
-    return Judged(status, message, tests)
+        status, message = Status.CRASHED, str(error)
+    cases = [
+        CaseCheck(case={"test": test.id}, hidden=False, status=test.status, message=cut(test.message, 400))
+        for test in tests
+    ]
+    output = ran.last_words if status is not Status.PASSED else ""
+    return CorrectnessResult(status=status, message=message, cases=cases, output=output)
 
 
-def _verdict(ran: Ran, tests: list[Test], baseline: Mapping[str, Outcome] | None) -> tuple[Status, str]:
-    by_outcome = {outcome: [test for test in tests if test.outcome is outcome] for outcome in Outcome}
-    failed, skipped, passed = (by_outcome[one] for one in (Outcome.FAILED, Outcome.SKIPPED, Outcome.PASSED))
+def _without_report(ran: Ran, wanted: bool) -> tuple[Status, str]:
+    if ran.timed_out:
+        return Status.TIMEOUT, f"the command {ran.ended}: {ran.seconds:.0f} s"
+    if wanted and ran.status == NO_TESTS:
+        return Status.NOT_COLLECTED, "the command collected no test: nothing was checked"
+    if wanted:
+        return Status.CRASHED, f"the command {ran.ended} and left no report\n{ran.last_words[-600:]}"
+    if ran.status == 0:
+        return Status.PASSED, ""
+    status = Status.FAILED if ran.status is not None else Status.CRASHED
+    return status, f"the command {ran.ended}\n{ran.last_words[-600:]}"
+
+
+def _verdict(ran: Ran, tests: list[Test], baseline: Baseline | None) -> tuple[Status, str]:
+    failed, skipped = ([test for test in tests if test.status is one] for one in (Status.FAILED, Status.SKIPPED))
     if not tests:
         return Status.NOT_COLLECTED, "the command collected no test: nothing was checked"
     if failed:
-        others = f"; also {', '.join(test.id for test in failed[1:SHOWN])}" if failed[1:] else ""
-        more = f" and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+        others = f"; also {few([test.id for test in failed[1:]], 4)}" if failed[1:] else ""
         counted = f"{len(failed)} of {len(tests)} tests failed"
-        return Status.FAILED, f"{failed[0].id}: {failed[0].message}\n{counted}{others}{more}"
+        return Status.FAILED, f"{failed[0].id}: {failed[0].message}\n{counted}{others}"
     if baseline is not None:
         ids = {test.id for test in tests}
         if gone := sorted(baseline.keys() - ids):
-            return Status.TESTS_CHANGED, f"{_listed(gone)} of the baseline did not run: a test that vanishes is no pass"
+            return Status.TESTS_CHANGED, f"{few(gone)} of the baseline did not run: a test that vanishes is no pass"
         if new := sorted(ids - baseline.keys()):
-            return Status.TESTS_CHANGED, f"{_listed(new)} did not run on the baseline: its tests have to stay the same"
-        if lost := [test for test in skipped if baseline[test.id] is Outcome.PASSED]:
-            reasons = _reasons(lost)
-            return (
-                Status.SKIPPED,
-                f"{_listed([test.id for test in lost])} passed on the baseline, now skipped: {reasons}",
-            )
-    if not passed:
+            return Status.TESTS_CHANGED, f"{few(new)} did not run on the baseline: its tests have to stay the same"
+        if lost := [test for test in skipped if baseline[test.id] is Status.PASSED]:
+            names = few([test.id for test in lost])
+            return Status.SKIPPED, f"{names} passed on the baseline, now skipped: {_reasons(lost)}"
+    if len(skipped) == len(tests):
         return Status.SKIPPED, f"all {len(skipped)} tests were skipped, which is no pass: {_reasons(skipped)}"
     if ran.status != 0:
         return Status.CRASHED, f"every test passed, but the command {ran.ended}\n{ran.last_words[-600:]}"
     return Status.PASSED, ""
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def _reasons(skipped: list[Test]) -> str:

@@ -34,7 +34,7 @@ from tilewright.harness.checkouts import fresh_place
 from tilewright.harness.commands import Place, Ran, isolation_here, read_result, run
 from tilewright.harness.comparison import Comparison, alone
 from tilewright.harness.figures import Figures, read_figures
-from tilewright.harness.outcomes import Judged, Outcome, judge, properties_of
+from tilewright.harness.outcomes import Baseline, judge, properties_of
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import Rules
 from tilewright.task import Backend, Command, TaskError
@@ -80,7 +80,7 @@ class HarnessReferee:
         self._folder = folder
         self._tell = tell
         self._gpu: Gpu | None = find_gpu() if backend is Backend.CUDA else None
-        self._baseline: dict[str, Outcome] | None = None
+        self._baseline: Baseline | None = None
         self._order = random.SystemRandom()
 
     def isolation(self, message: Message) -> Message:
@@ -98,33 +98,24 @@ class HarnessReferee:
         """Run the tests on a candidate, and hold them against how they ended on the baseline."""
         started = time.monotonic()
         deadline = started + message["limit_s"]
-        output, judged = "", Judged(Status.VOID, "", [])
         try:
             with self._device():
                 version = self._version(message, message["arms"][0]["id"])
                 own = message["arms"][0]["id"] == message["baseline_id"]
                 if self._baseline is None and not own:
                     self._tell("running the tests on the baseline")
-                    base, ran = self._tested(self._version(message, "baseline"), message, deadline, None)
-                    if base.status is not Status.PASSED:
-                        raise Failure(Status.VOID, f"the baseline's own tests fail now: {base.message}", ran.last_words)
-                    self._baseline = {test.id: test.outcome for test in base.tests}
+                    base = self._tested(self._version(message, "baseline"), message, deadline, None)
+                    if not base.passed:
+                        raise Failure(Status.VOID, f"the baseline's own tests fail now: {base.message}", base.output)
+                    self._baseline = _statuses(base)
                 self._tell("running the tests")
-                judged, ran = self._tested(version, message, deadline, None if own else self._baseline)
-                output = ran.last_words
-                if own and judged.status is Status.PASSED:
+                result = self._tested(version, message, deadline, None if own else self._baseline)
+                if own and result.passed:
                     self._need_used(version, message, deadline)
-                    self._baseline = {test.id: test.outcome for test in judged.tests}
+                    self._baseline = _statuses(result)
         except Failure as failure:
-            judged, output = Judged(failure.status, str(failure), []), failure.output
-        result = CorrectnessResult(
-            status=judged.status,
-            message=judged.message,
-            cases=judged.checks(),
-            output=output if judged.status is not Status.PASSED else "",
-            seconds=time.monotonic() - started,
-        )
-        return {"result": result.model_dump()}
+            result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
+        return {"result": result.model_copy(update={"seconds": time.monotonic() - started}).model_dump()}
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent, in pairs of runs; or alone, for the baseline."""
@@ -189,8 +180,8 @@ class HarnessReferee:
         try:
             junit = read_result(place.junit)
             judged = judge(ran, junit, holds(benchmark.command, JUNIT), baseline=None)
-            if judged.status is not Status.PASSED:
-                status = judged.status if judged.tests or ran.timed_out else Status.CRASHED
+            if not judged.passed:
+                status = judged.status if judged.cases or ran.timed_out else Status.CRASHED
                 raise Failure(status, f"benchmark: {judged.message}", ran.last_words)
             text = read_result(place.folder / benchmark.file) if benchmark.file else ran.stdout
             if text is None:
@@ -201,8 +192,8 @@ class HarnessReferee:
             raise Failure(Status.CRASHED, f"the benchmark's figures: {error}", ran.last_words) from None
 
     def _tested(
-        self, version: Version, message: Message, deadline: float, baseline: dict[str, Outcome] | None, broken: str = ""
-    ) -> tuple[Judged, Ran]:
+        self, version: Version, message: Message, deadline: float, baseline: Baseline | None, broken: str = ""
+    ) -> CorrectnessResult:
         """One run of the tests. `broken`: an editable file that is made unusable first. What is compiled in a run of
         the baseline, which has no `baseline` to be held against, is there in all later runs."""
         command = version.task.file.correctness
@@ -213,20 +204,18 @@ class HarnessReferee:
             report = read_result(place.junit)
         except ValueError as error:
             raise Failure(Status.CRASHED, f"what the command wrote: {error}", ran.last_words) from None
-        return judge(ran, report, holds(command.command, JUNIT), baseline), ran
+        return judge(ran, report, holds(command.command, JUNIT), baseline)
 
     def _need_used(self, version: Version, message: Message, deadline: float) -> None:
         """Raises `Failure` where the tests pass without an editable file: they run another copy of it, or none."""
         for name in version.task.file.editable:
             self._tell(f"running the tests without {name}, which has to fail")
-            judged, ran = self._tested(version, message, deadline, None, broken=name)
-            if judged.status is Status.PASSED:
+            if self._tested(version, message, deadline, None, broken=name).passed:
                 raise Failure(
                     Status.VOID,
                     f"the tests pass without {name}: they do not use the file in this repository. An installed copy or "
                     "a conftest.py may take its place: see python_path. If no test needs the file, take it out of "
                     "editable",
-                    ran.last_words,
                 )
 
     def _run(
@@ -270,6 +259,10 @@ class HarnessReferee:
                 yield
         except (GpuBusy, OSError) as error:
             raise Failure(Status.VOID, str(error)) from error
+
+
+def _statuses(result: CorrectnessResult) -> Baseline:
+    return {str(check.case["test"]): check.status for check in result.cases}
 
 
 def _need_same(one: Figures, other: Figures, name: str, other_name: str) -> None:

@@ -23,7 +23,7 @@ MODEL_BYTES = 2 * 2**30
 """Of a case, the most that a session without a GPU models in minutes and in this machine's memory."""
 
 
-class Trials:
+class SingleRuns:
     """Runs on a worker that stays loaded. A worker that fails is replaced."""
 
     def __init__(
