@@ -218,15 +218,16 @@ def long_sizes(trials: Trials, search: Search, last: str, cut: Sizes) -> Sizes:
 
 
 def need_passing(files: Files, folder: PurePosixPath) -> None:
-    """Run the check with which a session begins. Raises `UsageError` if the function does not pass it, or if a kernel
-    of it does not compile. `files` are the repository's with the task's."""
+    """Run the check with which a session begins, but for the searches of tuners, which take minutes. Raises
+    `UsageError` if the function does not pass it, or if a kernel of it does not compile. `files` are the repository's
+    with the task's."""
     task = _task(files, folder)
     editable, backend = _editable(task, files, folder), backend_here()
     runs = Runs(backend, ARCH, files, folder)
 
     async def judged() -> tuple[CorrectnessResult, Dumped | None]:
         try:
-            check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None)
+            check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None, searches=False)
             dump = None
             if backend is Backend.CPU and task.file.frontend is Frontend.CUTILE:  # there the check has interpreted them
                 dump = await runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)

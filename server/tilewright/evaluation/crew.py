@@ -41,7 +41,7 @@ class Start(Protocol):
 @dataclass(frozen=True)
 class Check:
     """What a check of a candidate goes by. `tunes`: the text names a tuner that frontends answer; `switched`: it names
-    the variable that leaves a config as it is."""
+    the variable that leaves a config as it is. Without `searches`, tuners take their first config."""
 
     code: TaskCode
     backend: Backend
@@ -50,6 +50,7 @@ class Check:
     workers: int = 1
     tunes: bool = False
     switched: bool = False
+    searches: bool = True
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:

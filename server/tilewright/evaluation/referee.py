@@ -142,15 +142,18 @@ class Referee:
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
                 own = [arm["id"] for arm in message["arms"][:2]] == 2 * [snapshot.id]
-                start, *others = (functools.partial(self._workers, code, arm, deadline) for arm in message["arms"])
+                searches = message.get("searches", True)
+                workers = functools.partial(self._workers, code, tuner=None if searches else Choice(0))
+                start, *others = (functools.partial(workers, arm, deadline) for arm in message["arms"])
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
-                by = Check(code, self._backend, start, self._tell, several)
+                by = Check(code, self._backend, start, self._tell, several, searches=searches)
                 versions = [replace(by, start=other, workers=1) for other in others]
-                tunes, switched = tuners.named_in(snapshot, code.task)
-                by = replace(by, tunes=tunes, switched=switched)
+                if searches:
+                    tunes, switched = tuners.named_in(snapshot, code.task)
+                    by = replace(by, tunes=tunes, switched=switched)
 
                 def once(some: list[Run]) -> CorrectnessResult:
-                    beside = self._gpu and not widely
+                    beside = self._gpu and searches and not widely
                     aside = self._on_gpu.aside(code, snapshot) if beside else contextlib.nullcontext()
                     return judged_undisturbed(lambda by: judge(by, some), by, aside, deadline)
 

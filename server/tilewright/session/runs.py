@@ -124,13 +124,15 @@ class Runs:
         known: Sequence[CaseRun] = (),
         versions: Sequence[Files] = (),
         op: Literal["correctness", "check"] = "correctness",
+        searches: bool = True,
     ) -> CorrectnessResult:
         """Check a candidate, on what is `known` to have failed, too. What it fails on is run on `versions` as well: the
         baseline, and then what was kept, the latest first. Running out of `limit_s` seconds, or a referee that dies, is
-        a result with a status. `op`: `check` runs the interpreter's checker, on the `cpu` backend only."""
+        a result with a status. `op`: `check` runs the interpreter's checker, on the `cpu` backend only. Without
+        `searches` tuners take their first config, and no other one is tried."""
         again = [run.model_dump(mode="json") for run in known]
         hidden, arms = self._rules.hidden_cases, [files, *versions]
-        result = await self._run(op, limit_s, tell, arms, secret=secret, hidden=hidden, known=again)
+        result = await self._run(op, limit_s, tell, arms, secret=secret, hidden=hidden, known=again, searches=searches)
         return CorrectnessResult.model_validate(result)
 
     async def widely(
