@@ -113,8 +113,8 @@ class Frontend(Protocol):
 
     @property
     def ahead(self) -> str:
-        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. It reads
-        no environment variable: each of these has its own."""
+        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. If it has
+        a function `begin`, that runs in each of these: it reads the environment variables that the language read."""
 
     def runtime(self) -> Runtime:
         """Raises `MissingPackage`."""

@@ -24,8 +24,9 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from tilewright.isolation.process import kept_environment
@@ -107,8 +108,8 @@ class ForkServer:
         return Forked(self, pid, reading)
 
     def get_ready(self, module: str) -> None:
-        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker. It says
-        nothing of how that went."""
+        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker. That one
+        calls the module's `begin`, if there is one. It says nothing of how that went."""
         with self._turn, contextlib.suppress(OSError):
             socket.send_fds(self._socket, [json.dumps({"ready": module}).encode()], [])
 
@@ -219,7 +220,7 @@ def _last_words() -> Iterator[None]:
 
 def _serve(control: socket.socket, run: Callable[..., None]) -> None:
     """Fork workers that run `run`, and say how they ended, until the referee is gone."""
-    ready: set[str] = set()
+    ready: dict[str, ModuleType] = {}
     while True:
         text, handles, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
         if not text:
@@ -228,8 +229,8 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         if "ready" in asked:
             try:
                 if asked["ready"] not in ready:
-                    ready.add(asked["ready"])
-                    importlib.import_module(asked["ready"]).get_ready()
+                    ready[asked["ready"]] = module = importlib.import_module(asked["ready"])
+                    module.get_ready()
             except Exception:  # each worker does without
                 traceback.print_exc()
             continue
@@ -242,7 +243,7 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         if not pid:
             with _last_words():
                 control.close()
-                _become(run, asked, server, *handles)
+                _become(run, ready.values(), asked, server, *handles)
         for number in handles:
             os.close(number)
         control.send(str(pid).encode())
@@ -250,6 +251,7 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
 
 def _become(
     run: Callable[..., None],
+    ready: Iterable[ModuleType],
     asked: Mapping[str, Any],
     server: int,
     channel: int,
@@ -269,6 +271,8 @@ def _become(
     tempfile.tempdir = None
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
+    for module in ready:
+        getattr(module, "begin", lambda: None)()
     run(*asked["arguments"], socket.socket(fileno=channel))
 
 

@@ -10,6 +10,7 @@ from tilewright.frontends.protocol import Defaults, Frontend, Runtime, need_pack
 class CuTile(Defaults):
     name = "cutile"
     packages: Mapping[str, str] = {"cuda.tile": "pip install cuda-tile"}
+    ahead = "tilewright.frontends.cutile.ahead"
 
     def runtime(self) -> Runtime:
         need_packages(self)
