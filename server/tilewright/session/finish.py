@@ -32,6 +32,12 @@ def finish(checkout: Checkout, session: str = "", branch: str = "", squash: bool
         )
     if not state.kept:
         raise UsageError(f"session {started.session} kept no edit, so there is nothing to finish")
+    commits = [started.base, started.baseline, *(keep.commit for keep in state.kept)]
+    if gone := [commit for commit in commits if repository.resolve(commit) is None]:
+        raise UsageError(
+            f"commit {gone[0][:12]} of the session is not in this repository; `git fetch` it from a copy, or from the "
+            "bundle in an exported session"
+        )
     name = branch or f"{started.branch}-clean"
     tip = _squashed(repository, state) if squash else _one_each(repository, state)
     count = 1 if squash else len(repository.since(started.base, tip))

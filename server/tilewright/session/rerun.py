@@ -12,6 +12,7 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
@@ -44,13 +45,8 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
     attempt, started = attempt_of(state, iteration), state.started
     checked, measured, begun = attempt.checked, attempt.measured, attempt.begun
     assert checked is not None and begun is not None
-    if checkout.repository.resolve(begun.commit) is None:
-        raise UsageError(
-            f"the candidate of iteration {iteration}, commit {begun.commit[:12]}, is not in this repository: its ref "
-            "was deleted and git dropped it; fetch it from a copy of the repository, or from the bundle of an export"
-        )
-    candidate = _files(checkout, started, begun.commit)
-    lines = [Line("candidate", Mark.OK, f"commit {begun.commit[:12]}")]
+    candidate = _content(checkout, started, begun.commit, checked.candidate, f"the candidate of iteration {iteration}")
+    lines = [Line("candidate", Mark.OK, f"commit {begun.commit[:12]} holds content {checked.candidate[:16]}")]
     if checked.same:
         return [*lines, Line("check", Mark.WARN, f"no run was made: {SAME_SYNTAX}")]
     incumbent = _files(checkout, started, attempt.incumbent) if measured is not None and iteration > 0 else None
@@ -121,6 +117,19 @@ def _mark(good: object) -> Mark:
 def _interval(result: BenchmarkResult) -> tuple[float, float] | None:
     low, high = result.speedup_low, result.speedup_high
     return (math.log(low), math.log(high)) if low and high and low > 0 and high > 0 else None
+
+
+def _content(checkout: Checkout, started: Started, commit: str, wanted: str, what: str) -> Files:
+    """The editable files of a commit. Raises `UsageError` where it is not there, or holds other content."""
+    if checkout.repository.resolve(commit) is None:
+        raise UsageError(
+            f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch "
+            "it from a copy of the repository, or import the session from its export"
+        )
+    files = _files(checkout, started, commit)
+    if (found := content_id(files)) != wanted:
+        raise UsageError(f"{what}, commit {commit[:12]}, holds content {found}, but {wanted} is on record")
+    return files
 
 
 def _files(checkout: Checkout, started: Started, commit: str) -> Files:
