@@ -25,10 +25,9 @@ from tilewright.text import printable
 from tilewright.wire.channel import ChannelError, Sent
 from tilewright.wire.messages import (
     CallArgument,
-    CaptureCall,
     Captured,
     Done,
-    RecordCall,
+    MakeCall,
     Recorded,
     SetArguments,
     buffer_of,
@@ -271,7 +270,7 @@ def set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: fl
 
 def captured_call(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[Program, Captured]:
     """The program that a worker describes, and what else it says of the call. Raises as `CaptureWorker.ask` does."""
-    found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
+    found, buffers = worker.ask(MakeCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
         if absent := missing_kernels(program):
@@ -298,7 +297,7 @@ def ordinary_calls(server: ForkServer, entry: Entry, draws: Sequence[Arguments],
         recorded = []
         for draw in draws:
             set_arguments(worker, draw, 1, limit_s)
-            recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0])
+            recorded.append(worker.ask(MakeCall(), Recorded, (), limit_s)[0])
     return recorded
 
 

@@ -216,10 +216,11 @@ class SetArguments(Message):
     arguments: list[CallArgument] = Field(max_length=1000)
 
 
-class CaptureCall(Message):
-    """Call the entry point until it is warm, then capture a call."""
+class MakeCall(Message):
+    """Call the entry point until it is warm; then capture a call, or record what further calls launch and how long they
+    take: a worker does the one or the other."""
 
-    kind: Literal["capture-call"] = "capture-call"
+    kind: Literal["make-call"] = "make-call"
 
 
 class Captured(Message):
@@ -232,12 +233,6 @@ class Captured(Message):
     peak_bytes: int = Field(ge=0)
     spare_images: int = Field(0, ge=0)
     libraries: list[Symbol] = Field(default_factory=list, max_length=MAX_LAUNCHES)
-
-
-class RecordCall(Message):
-    """Call the entry point until it is warm, then record what further calls launch, and how long they take."""
-
-    kind: Literal["record-call"] = "record-call"
 
 
 class Recorded(Message):
@@ -265,7 +260,7 @@ class CandidateFailed(Message):
     message: str = Field(max_length=4000)
 
 
-ToWorker = LoadEntry | SetArguments | CaptureCall | RecordCall
+ToWorker = LoadEntry | SetArguments | MakeCall
 FromWorker = WorkerReady | Done | Captured | Recorded | NotCaptured | CandidateFailed
 ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone | RunBlocks
 FromReplayer = ReplayerReady | ProgramsLoaded | Round | Outputs | Blocks | Done | ReplayFault

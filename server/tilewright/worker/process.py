@@ -31,14 +31,13 @@ from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Receiv
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
-    CaptureCall,
     Captured,
     Done,
     Link,
     LoadEntry,
+    MakeCall,
     Message,
     NotCaptured,
-    RecordCall,
     Recorded,
     SetArguments,
     ToWorker,
@@ -75,10 +74,10 @@ class Worker:
                 return self._load(message)
             case SetArguments():
                 return self._set_arguments(message, buffers)
-            case CaptureCall() | RecordCall():
+            case MakeCall():
                 if self._loaded is None:
                     raise ChannelError("nothing is loaded")
-                return self._call(message, self._loaded)
+                return self._call(self._loaded)
 
     def _load(self, message: LoadEntry) -> Answer:
         if self._loaded is not None:
@@ -106,8 +105,8 @@ class Worker:
             raise NotCapturable(f"its arguments do not fit on the GPU: {error}") from None
         return Done(), []
 
-    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
-        """Do what the message asks for. Raises `ChannelError` where another kind of worker does it."""
+    def _call(self, candidate: Candidate) -> Answer:
+        """Do what a worker of this kind does with a call."""
         raise NotImplementedError
 
     def _begin_anew(self) -> None:
@@ -167,9 +166,7 @@ class CapturingWorker(Worker):
             raise NotCapturable(f"its arguments do not fit on the GPU: {why}")
         return answer
 
-    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
-        if not isinstance(message, CaptureCall):
-            raise ChannelError("a worker that captures makes no ordinary calls")
+    def _call(self, candidate: Candidate) -> Answer:
         inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
         self._arena.reset_peak()
         before = self._arena.alive_bytes
@@ -211,9 +208,7 @@ class OrdinaryWorker(Worker):
         self._recorder = recorder
         self._flush: Flush | None = None
 
-    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
-        if not isinstance(message, RecordCall):
-            raise ChannelError("a worker that makes ordinary calls captures none")
+    def _call(self, candidate: Candidate) -> Answer:
         recorder = self._recorder
         if isinstance(recorder, NotRecorded):
             raise recorder

@@ -40,14 +40,13 @@ from tilewright.wire.launches import KernelLaunch
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
-    CaptureCall,
     Captured,
     Done,
     Link,
     LoadEntry,
+    MakeCall,
     Message,
     NotCaptured,
-    RecordCall,
     Recorded,
     SetArguments,
     ToWorker,
@@ -80,7 +79,7 @@ class Child:
                 if isinstance(message, LoadEntry):
                     load = message
                 answer: tuple[Message, list[bytes]] | None = Done(), []
-                if isinstance(message, CaptureCall | RecordCall):
+                if isinstance(message, MakeCall):
                     answer = claim(number, load)
                 if answer is None:
                     return
@@ -213,7 +212,7 @@ def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], l
     found = capture_twice(SERVER, ENTRY, DRAWS, 5.0)
     (node,) = [node for node in found.layout.nodes if isinstance(node, Kernel)]
     assert node.parameters[-1] == b"set" + bytes(13)
-    assert [message.kind for message in asked].count("capture-call") == 2
+    assert [message.kind for message in asked].count("make-call") == 2
 
 
 def test_what_a_tuner_wrote_down_is_not_there_for_the_next_worker(
@@ -378,7 +377,7 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
     monkeypatch.setattr(capture_worker, "ChildProcess", process)
     server: Any = Server()
     assert [one.launches for one in ordinary_calls(server, ENTRY, DRAWS, 5.0)] == [launches_of(ONE)] * 2
-    assert [message.kind for message in asked] == ["load-entry", *["set-arguments", "record-call"] * 2]
+    assert [message.kind for message in asked] == ["load-entry", *["set-arguments", "make-call"] * 2]
     assert kinds == ["ordinary"]
     monkeypatch.setattr(capture_worker, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))
     with pytest.raises(EntryFailed, match="answered with recorded"):

@@ -19,11 +19,10 @@ from tilewright.wire.channel import ChannelError
 from tilewright.wire.launches import CopyLaunch
 from tilewright.wire.messages import (
     CallArgument,
-    CaptureCall,
     Captured,
     Done,
     LoadEntry,
-    RecordCall,
+    MakeCall,
     Recorded,
     SetArguments,
 )
@@ -91,10 +90,10 @@ def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry, monkeypa
     recorder: Any = Recorder()
     worker = OrdinaryWorker(recorder)
     with pytest.raises(ChannelError, match="nothing is loaded"):
-        worker.answer(RecordCall(), [])
+        worker.answer(MakeCall(), [])
     assert worker.answer(entry, []) == (Done(), [])
     assert worker.answer(arguments(3), []) == (Done(), [])
-    answer, buffers = worker.answer(RecordCall(), [])
+    answer, buffers = worker.answer(MakeCall(), [])
     assert isinstance(answer, Recorded) and buffers == []
     assert answer.launches == [CopyLaunch(size=WARM_CALLS)] * 2
     assert set(answer.us) == {7.5}
@@ -105,28 +104,20 @@ def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry, monkeypa
     assert min(answer.host_us) > 0
     worker.answer(arguments(-1), [])
     with pytest.raises(CandidateFailure, match="no such size"):
-        worker.answer(RecordCall(), [])
+        worker.answer(MakeCall(), [])
 
 
 def test_without_cupti_nothing_is_called(entry: LoadEntry) -> None:
     worker = OrdinaryWorker(NotRecorded("CUPTI cannot be loaded"))
     worker.answer(entry, [])
     with pytest.raises(NotRecorded, match="CUPTI cannot be loaded"):
-        worker.answer(RecordCall(), [])
+        worker.answer(MakeCall(), [])
 
 
-def test_each_kind_of_worker_does_its_own_work_alone(entry: LoadEntry) -> None:
+def test_a_worker_that_makes_ordinary_calls_loads_one_entry_point(entry: LoadEntry) -> None:
     recorder: Any = Recorder()
     ordinary = OrdinaryWorker(recorder)
     ordinary.answer(entry, [])
-    with pytest.raises(ChannelError, match="captures none"):
-        ordinary.answer(CaptureCall(), [])
-    arena: Any = None
-    capturing = CapturingWorker(arena, "sm_90")
-    capturing._watch = lambda: None  # type: ignore[method-assign]
-    capturing.answer(entry, [])
-    with pytest.raises(ChannelError, match="no ordinary calls"):
-        capturing.answer(RecordCall(), [])
     with pytest.raises(ChannelError, match="loads one entry point"):
         ordinary.answer(entry, [])
 
@@ -174,7 +165,7 @@ def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     monkeypatch.setattr(worker, "_watch", lambda: worker._sources.append(source))  # type: ignore[arg-type]
     worker.answer(entry, [])
     for expected in (spare, 0):
-        answer, _ = worker.answer(CaptureCall(), [])
+        answer, _ = worker.answer(MakeCall(), [])
         assert answer == Captured(program=0, peak_bytes=5, spare_images=expected, libraries=["fill"])
 
 
