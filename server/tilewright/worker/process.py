@@ -75,8 +75,7 @@ class Worker:
             case SetArguments():
                 return self._set_arguments(message, buffers)
             case MakeCall():
-                if self._loaded is None:
-                    raise ChannelError("nothing is loaded")
+                assert self._loaded is not None
                 return self._call(self._loaded)
 
     def _load(self, message: LoadEntry) -> Answer:
