@@ -68,7 +68,7 @@ class Trials:
         self._entry = task.file.entry
         self._editable = _editable(task, files, folder)
         self._tell = tell
-        self._until = time.monotonic() + BUDGET_S
+        self._until = 0.0
         self._known: dict[str, str | None] = {}
         self._runs = Runs(backend, ARCH, files, folder)
         self._loop = asyncio.Runner()
@@ -78,6 +78,7 @@ class Trials:
         time is up."""
         label = f"{case_label(case)} {values}"
         if label not in self._known:
+            self._until = self._until or time.monotonic() + BUDGET_S
             if time.monotonic() > self._until:
                 raise UsageError(
                     f"trying {self._entry} takes too long ({self.count} runs in {BUDGET_S:.0f} s): give smaller "
