@@ -55,6 +55,14 @@ def test_a_record_that_was_changed_is_named(root: Path) -> None:
     refused(root, "the journal cannot be trusted: .*it was altered")
 
 
+def test_a_pointer_out_of_the_sandbox_leads_to_no_session(root: Path) -> None:
+    outside = root / "outside"
+    outside.mkdir()
+    (outside / "journal.jsonl").write_bytes(journal_of(root).read_bytes())
+    (root / "sandbox" / "current").write_text("../outside\n")
+    assert Checkout(root).current_folder() is None
+
+
 def test_a_journal_of_another_session_is_named(root: Path) -> None:
     def change(found: list[dict[str, object]]) -> None:
         found[0]["data"]["session"] = "another"  # type: ignore[index]

@@ -136,8 +136,11 @@ class Checkout:
     def current_folder(self) -> Path | None:
         """The folder of the session that this checkout is on, or None before its first."""
         pointer = self.sandbox / "current"
-        folder = self.sandbox / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else self.sandbox
-        return folder if (folder / "journal.jsonl").is_file() else None
+        if not pointer.is_file():
+            return None
+        name = pointer.read_text(encoding="utf-8").strip()
+        folder = self.sandbox / name
+        return folder if name and Path(name).name == name and (folder / "journal.jsonl").is_file() else None
 
     def session_folder(self, session: str = "") -> Path:
         """The folder of a session, by default the current one. `session` is its name, or a part of it that no other
@@ -195,7 +198,8 @@ class Checkout:
         text = render_table(state.rows)
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
             with contextlib.suppress(OSError):
-                write_atomically(path, text)
+                if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                    write_atomically(path, text)
         report.write(self.sandbox, folder.name, self.repository)
 
     def elsewhere(self, state: State) -> str:

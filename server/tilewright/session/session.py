@@ -100,7 +100,7 @@ class Session:
             self._repository.keep(journal_ref(session), commit)
 
     def repair(self) -> None:
-        """Bring branch, index and files to what the last record says. A fresh edit is never touched, nor are
+        """Bring branch, index, files and table to what the last record says. A fresh edit is never touched, nor are
         index and files while another branch is checked out. Raises `UsageError` where another hand moved the branch."""
         state, repository = self.state, self._repository
         branch, editable = state.started.branch, state.started.editable
@@ -112,6 +112,8 @@ class Session:
             if not self.checkout.elsewhere(state):
                 with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
                     repository.stage(state.incumbent_commit, editable)
+        if isinstance(self._journal.entries[-1], Row):
+            self.checkout.write_table(self._journal.path.parent, state)
 
     # Runs
 
