@@ -24,6 +24,10 @@ class Standby:
         """Keep the runs that a session was begun with."""
         self._session, self._runs = session, runs
 
+    def of(self, started: Started) -> Runs | None:
+        """The session's runs, if they are there."""
+        return self._runs if self._session == started.session else None
+
     async def ready(self, started: Started) -> Runs:
         """The session's runs. Raises `UsageError` where they are not made as when it began."""
         if self._runs is None or self._session != started.session:
