@@ -140,12 +140,19 @@ def test_a_case_is_timed_in_turns_on_new_values_and_judged(turns: Any, monkeypat
     assert {message["calls"] for op, message in slow.asked if op == "time"} == {3, 5}
 
 
-def test_wrong_outputs_are_refused(turns: Any) -> None:
+def test_wrong_outputs_and_impossible_times_are_refused(turns: Any) -> None:
     bench = bench_of(turns)
-    bench._arms = [Arm(lambda calls: [1.0] * calls, wrong=True)]  # type: ignore[list-item]
-    with pytest.raises(WorkerFailure) as failed:
-        bench._turn(turns, 0, 3, checked=True)
-    assert failed.value.status is Status.WRONG_VALUES
+    for arm, status in (
+        (Arm(lambda calls: [1.0] * calls, wrong=True), Status.WRONG_VALUES),
+        (Arm(lambda calls: [1.0] * (calls - 1)), Status.VOID),
+        (Arm(lambda calls: [math.inf] * calls), Status.VOID),
+        (Arm(lambda calls: [True] * calls), Status.VOID),
+        (Arm(lambda calls: 1.0), Status.VOID),
+    ):
+        bench._arms = [arm]  # type: ignore[list-item]
+        with pytest.raises(WorkerFailure) as failed:
+            bench._turn(turns, 0, 3, checked=True)
+        assert failed.value.status is status
 
 
 class Candidate:

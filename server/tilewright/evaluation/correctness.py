@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from tilewright.cases import volume
 from tilewright.evaluation.calibration import STEP, Honest, Trial, calibrate, make_trial
@@ -29,6 +30,7 @@ from tilewright.evaluation.tensors import TensorSpec, same_bytes
 from tilewright.evaluation.ties import without_ties
 from tilewright.evaluation.values import nudged, other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
+from tilewright.wire.record import misfit
 
 CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.INTEGERS)]
 SHARE = 2
@@ -324,7 +326,11 @@ def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run], tell: Call
         empty = [name for name in arguments if name not in inputs]
         send_arguments(worker, code.task, arguments)
         reply, _ = worker.request("check", CHECKER_SLOWDOWN * code.task.file.timeout_s, empty=empty)
-        for defect in (Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]):
+        try:
+            defects = [Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]]
+        except (KeyError, TypeError, ValidationError) as error:
+            raise WorkerFailure(Status.CRASHED, f"the process described its defects wrongly: {misfit(error)}") from None
+        for defect in defects:
             found.setdefault((defect.kind, defect.file, defect.line), defect)
     return list(found.values())
 

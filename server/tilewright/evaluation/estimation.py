@@ -5,11 +5,12 @@ A modelled figure is for honest use: a worker itself says what its candidate's c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilewright.evaluation.calling import send_arguments
-from tilewright.evaluation.pool import WorkerHandle
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, KernelUse, Level, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
@@ -24,6 +25,7 @@ from tilewright.roofline.model import (
 )
 from tilewright.task import Backend, Case, Work, case_label
 from tilewright.text import cut, printable
+from tilewright.wire.record import misfit
 
 COMPULSORY_SHARE = 0.9
 """The share of the compulsory bytes, and of the compulsory flops, that a call's sampled blocks must account for.
@@ -55,7 +57,17 @@ def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> Call
     """What one call on `case` launches and computes, by a sample of blocks that `seed` stands for."""
     send_inputs(worker, code, case)
     reply, _ = worker.request("profile", code.task.file.timeout_s, seed=seed)
-    return CallProfile.model_validate(reply["profile"])
+    with described():
+        return CallProfile.model_validate(reply["profile"])
+
+
+@contextlib.contextmanager
+def described() -> Iterator[None]:
+    """Where a worker's description is read. Raises `WorkerFailure` where it is none."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {misfit(error)}") from None
 
 
 def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[str], None]) -> Profiles:

@@ -186,7 +186,7 @@ class _Turns:
         written = [name for name in outputs if name in inputs]
         reply, _ = arm.request("time", timeout_s, boxes=boxes.described, calls=calls, written=written)
         arm.request("inputs", timeout_s, sets=[])  # it lets go of shared memory before that is freed here
-        return plain_statistics.median(reply["ms"]), inputs, boxes.tensors()
+        return _milliseconds(reply, calls), inputs, boxes.tensors()
 
 
 def need_possible(case: Case, latency_ms: float, work: Work, device: DeviceSpec | None) -> None:
@@ -198,6 +198,17 @@ def need_possible(case: Case, latency_ms: float, work: Work, device: DeviceSpec 
             f"{case_label(case)}: {latency_ms:.6f} ms is faster than the data sheet's peak allows ({floor:.6f} ms): "
             "the timed calls cannot have done the work",
         )
+
+
+def _milliseconds(reply: dict[str, Any], calls: int) -> float:
+    """The median of what a worker says of its calls."""
+    values = reply.get("ms")
+    if not isinstance(values, list) or len(values) != calls:
+        raise WorkerFailure(Status.VOID, f"a worker reported {values!r} as the times of {calls} calls")
+    for value in values:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise WorkerFailure(Status.VOID, f"a worker reported {value!r} as a time")
+    return float(plain_statistics.median(values))
 
 
 def need_shapes(first: Inputs, drawn: Inputs) -> None:

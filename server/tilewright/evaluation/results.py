@@ -51,7 +51,7 @@ class Status(StrEnum):
     @property
     def is_incorrect(self) -> bool:
         """The kernel ran and its results are wrong."""
-        return self is not Status.PASSED and self not in _OURS and not self.is_crash
+        return self is not Status.PASSED and self not in OURS and not self.is_crash
 
     @property
     def is_crash(self) -> bool:
@@ -59,8 +59,8 @@ class Status(StrEnum):
         return self in _CRASH
 
 
-_OURS = frozenset({Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES})
-"""What the evaluator itself says of a candidate."""
+OURS = frozenset({Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES})
+"""What the evaluator alone says of a candidate: no worker's word for it counts."""
 _CRASH = {Status.SYNTAX_ERROR, Status.IMPORT_ERROR, Status.COMPILE_ERROR, Status.RAISED, Status.CRASHED, Status.TIMEOUT}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
+from tilewright.evaluation.results import OURS, Status
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
 from tilewright.isolation.traces import frames
@@ -28,6 +29,7 @@ from tilewright.wire.messages import (
 )
 
 START_S = 120.0
+_STATUSES = {status.value for status in Status} - OURS - {Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -146,7 +148,9 @@ class CaptureWorker:
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
         if isinstance(answer, CandidateFailed):
-            raise EntryFailed(answer.status, printable(answer.message), self._process.output())
+            known = answer.status in _STATUSES
+            text = printable(answer.message)
+            raise EntryFailed(answer.status if known else Status.CRASHED, text, self._process.output())
         if isinstance(answer, NotCaptured):
             raise InProcess(printable(answer.reason) or "its worker gave no reason")
         if not isinstance(answer, kind):
