@@ -49,6 +49,23 @@ def test_a_version_is_the_same_before_every_run(snapshot: Path, tmp_path: Path) 
     assert (snapshot / "kernel.py").read_text() == "one"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "stops"),
+    [
+        ("pytest.ini", "", False),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n", False),
+        ("setup.cfg", "[tool:pytest]\n", False),
+        ("pyproject.toml", "[project]\n", True),
+    ],
+)
+def test_pytest_looks_for_its_settings_no_further_up(tmp_path: Path, name: str, text: str, stops: bool) -> None:
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / name).write_text(text)
+    fresh_copy(tmp_path / "snapshot", tmp_path / "arm")
+    assert (tmp_path / "arm" / name).read_text() == text
+    assert (tmp_path / "arm/pytest.ini").exists() == (stops or name == "pytest.ini")
+
+
 def shell(tmp_path: Path, script: str, extra: Mapping[str, str] | None = None, timeout_s: float = 60) -> Ran:
     """Run a Python program with `x = 1` beside it, as a command of a task would be."""
     root, scratch = tmp_path / "root", tmp_path / "scratch"

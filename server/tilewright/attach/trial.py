@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 from tilewright.harness.checkouts import fresh_place
@@ -22,7 +23,7 @@ class Tried(NamedTuple):
     out: str
 
 
-class Trial(contextlib.AbstractContextManager["Trial"]):
+class Trial:
     """A context manager: a private folder with copies of a repository's committed files, one for each run."""
 
     def __init__(self, files: Files, root: Path) -> None:
@@ -35,7 +36,10 @@ class Trial(contextlib.AbstractContextManager["Trial"]):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
-    def __exit__(self, *_: object) -> None:
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, words: list[str], import_roots: list[str], timeout_s: float) -> Tried:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tilewright.harness.commands import Place
 
-PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
+PYTEST_TABLES = {"pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 
 def fresh_place(snapshot: Path, folder: Path, workplace: str = ".", hidden: Path | None = None) -> Place:
@@ -21,8 +22,7 @@ def fresh_place(snapshot: Path, folder: Path, workplace: str = ".", hidden: Path
 
 
 def fresh_copy(snapshot: Path, into: Path) -> None:
-    """Make `into` a copy of a snapshot; what lay there is gone. Scripts can be executed, and pytest looks for its
-    settings no further up: no run may read them there."""
+    """Make `into` a copy of a snapshot; what lay there is gone. Scripts can be executed."""
     shutil.rmtree(into, ignore_errors=True)
     shutil.copytree(snapshot, into, symlinks=True)
     for path in into.rglob("*"):
@@ -30,5 +30,14 @@ def fresh_copy(snapshot: Path, into: Path) -> None:
             with path.open("rb", buffering=0) as file:
                 if file.read(2) == b"#!":
                     path.chmod(0o755)
-    if not any((into / name).exists() for name in PYTEST_FILES):
-        (into / "pytest.ini").write_text("[pytest]\n")
+    _stop_pytest_here(into)
+
+
+def _stop_pytest_here(root: Path) -> None:
+    """See that pytest looks for its settings no further up than in `root`: above it, others may write."""
+    if any((root / name).exists() for name in PYTEST_FILES):
+        return
+    for name, table in PYTEST_TABLES.items():
+        if (root / name).is_file() and table in (root / name).read_text(encoding="utf-8", errors="replace"):
+            return
+    (root / "pytest.ini").write_text("[pytest]\n")
