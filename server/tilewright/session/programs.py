@@ -17,6 +17,7 @@ from tilewright.programs.format import program_file
 from tilewright.programs.model import digest_of
 from tilewright.session.state import State
 from tilewright.task import case_label
+from tilewright.text import few
 
 LARGE_BYTES = 64 << 20
 """Of a program's file."""
@@ -94,3 +95,14 @@ def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str
                 f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "
                 "another copy of the session, or from an archive of it"
             )
+
+
+def not_written(folder: Path, programs: dict[str, Named]) -> str:
+    """How many programs were not written, and why; empty if all were."""
+    left_out = [
+        one for sha256, one in programs.items() if one.stored.note and not program_file(folder, sha256).exists()
+    ]
+    if not left_out:
+        return ""
+    iterations = few([str(number) for number in sorted({one.iteration for one in left_out})])
+    return f"{len(left_out)} of {len(programs)} (iteration {iterations}) {left_out[-1].stored.note}"

@@ -12,11 +12,10 @@ from tilewright.evaluation.seeds import commitment
 from tilewright.evaluation.snapshot import content_id
 from tilewright.ledger import JournalAltered
 from tilewright.policy import VerdictKind
-from tilewright.programs.format import program_file
 from tilewright.repository import Repository
 from tilewright.session import whole
 from tilewright.session.checkout import Checkout
-from tilewright.session.programs import missing_or_altered, named, programs_folder
+from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
@@ -70,9 +69,11 @@ def _programs(checkout: Checkout, state: State) -> list[Line]:
     """None for a session without device programs."""
     programs, folder = named(state), programs_folder(checkout.sandbox, state.started.session)
     lines = [Line("programs", Mark.FAIL, text) for text in missing_or_altered(folder, programs)]
+    if text := not_written(folder, programs):
+        lines.append(Line("programs", Mark.WARN, text))
     if programs and not lines:
-        absent = sum(not program_file(folder, sha256).is_file() for sha256 in programs)
-        more = f"; {absent} are not kept, since they are large" if absent else ""
+        dropped = sum(program.is_dropped for program in programs.values())
+        more = f"; {dropped} of reverted candidates are deleted, since they are large" if dropped else ""
         lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed{more}"))
     return lines
 
