@@ -231,37 +231,43 @@ async def begin(
         need_confinement(environment.confined or runs.unconfined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
-        if baseline != head:
-            repository.advance(branch, baseline, head)
-            repository.stage(baseline, editable)
-        started = Started(
-            session=session,
-            task=folder.as_posix(),
-            task_name=found.name,
-            entry=entry,
-            branch=branch,
-            base=head,
-            came_from=came_from or "",
-            baseline=baseline,
-            editable=editable,
-            backend=backend,
-            arch=environment.arch,
-            environment=environment,
-            intensity=min(work.intensity, 1e9) if work else 0.0,
-            intensity_class=intensity_class(work) if work and work.flops else "unknown: the task counts no arithmetic",
-            rules=rules,
-            eased=eased,
-            notes=[
-                *_unprotected(environment),
-                *([f"dirty baseline: it holds uncommitted edits, beside {head[:12]}"] if baseline != head else []),
-                *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
-                *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
-            ],
-            sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-            reference=found.file.reference if isinstance(found, Task) else "task",
-            tests=tests,
-            harness=harness,
-        )
+        try:
+            if baseline != head:
+                repository.advance(branch, baseline, head)
+                repository.stage(baseline, editable)
+            started = Started(
+                session=session,
+                task=folder.as_posix(),
+                task_name=found.name,
+                entry=entry,
+                branch=branch,
+                base=head,
+                came_from=came_from or "",
+                baseline=baseline,
+                editable=editable,
+                backend=backend,
+                arch=environment.arch,
+                environment=environment,
+                intensity=min(work.intensity, 1e9) if work else 0.0,
+                intensity_class=intensity_class(work)
+                if work and work.flops
+                else "unknown: the task counts no arithmetic",
+                rules=rules,
+                eased=eased,
+                notes=[
+                    *_unprotected(environment),
+                    *([f"dirty baseline: it holds uncommitted edits, beside {head[:12]}"] if baseline != head else []),
+                    *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
+                    *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
+                ],
+                sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
+                reference=found.file.reference if isinstance(found, Task) else "task",
+                tests=tests,
+                harness=harness,
+            )
+        except BaseException:
+            go_back(checkout, branch, came_from or "", head)
+            raise
     except BaseException:
         await runs.close()
         raise

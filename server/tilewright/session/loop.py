@@ -22,7 +22,7 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import Working, begin, task_path
+from tilewright.session.beginning import Working, begin, go_back, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import left_behind
 from tilewright.session.export import carried
@@ -149,7 +149,13 @@ class Loop:
             await self._standby.drop()
             started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty, unconfined)
             self._standby.take(started.session, runs)
-            await Session.begin(self.checkout, started, self._standby).baseline(job.tell)
+            try:
+                session = Session.begin(self.checkout, started, self._standby)
+            except BaseException:
+                await self._standby.drop()
+                go_back(self.checkout, started.branch, started.came_from, started.base)
+                raise
+            await session.baseline(job.tell)
 
     def status(self) -> StatusReport:
         """Where the loop stands. Only looks: nothing is done, recorded or ended, whoever holds the checkout."""
