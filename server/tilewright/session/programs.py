@@ -85,11 +85,13 @@ def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str
     """What is wrong with the files of a session's programs, each with what to do."""
     for sha256, program in programs.items():
         path = program_file(folder, sha256)
-        if path.is_file():
+        try:
             same = digest_of(path.read_bytes()) == sha256
             text = "" if same else "it was altered: its SHA-256 is not the one on record"
-        else:
+        except FileNotFoundError:
             text = "" if program.stored.note or program.is_dropped else "it is gone"
+        except OSError as error:
+            text = f"it cannot be read: {error.strerror}"
         if text:
             yield (
                 f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "

@@ -60,9 +60,24 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     ):
         failures = [Line(what, Mark.FAIL, text) for text in found]
         lines += failures or [Line(what, Mark.OK, good)]
-    if text := checkout.branch_moved(state):
-        lines.append(Line("branch", Mark.FAIL if state.ended is None else Mark.WARN, text))
-    return [*lines, *_programs(checkout, state)]
+    return [*lines, *_branch(checkout, state), *_programs(checkout, state)]
+
+
+def _branch(checkout: Checkout, state: State) -> Iterator[Line]:
+    """What became of the session's branch. On that of a session that has ended, its user goes on."""
+    if state.ended is None:
+        if text := checkout.branch_moved(state):
+            yield Line("branch", Mark.FAIL, text)
+        return
+    repository, name, kept = checkout.repository, state.started.branch, state.incumbent_commit
+    branch = f"refs/heads/{name}"
+    if repository.resolve(branch) is None or repository.since(branch, kept):
+        again = f"`git branch {name}-kept {kept[:12]}` gives it a name again"
+        text = f"branch {name} no longer holds {kept[:12]}, which the session kept last; {again}"
+        yield Line("branch", Mark.FAIL, text)
+    elif later := repository.since(kept, branch):
+        what = "1 commit" if len(later) == 1 else f"{len(later)} commits"
+        yield Line("branch", Mark.WARN, f"{name} has {what} after {kept[:12]}, which the session kept last: not judged")
 
 
 def _programs(checkout: Checkout, state: State) -> list[Line]:
@@ -131,6 +146,9 @@ def _verdicts(entries: list[Entry]) -> Iterator[str]:
         if isinstance(entry, Settled) and entry.commit and not _keeps(state):
             yield f"{where}: a candidate was kept that no verdict keeps"
         if isinstance(entry, Row):
+            if state.checked is None:
+                yield f"{where}: a row without a check"
+                return
             row = close_iteration(state, entry.optimization, entry.root_cause)
             row = row.model_copy(update={"commit": entry.commit})
             if bool(entry.commit) is not state.attempt.is_kept:
