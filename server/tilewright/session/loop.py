@@ -105,13 +105,15 @@ class Loop:
 
     @contextlib.asynccontextmanager
     async def runs_on(self, found: Working, backend: Backend, arch: str) -> AsyncIterator[Runs]:
-        """What runs a candidate of a task outside the loop: the referee of the session on it, if that is ready here;
-        else a new referee, which ends with the block. Raises `UsageError`."""
+        """What runs a candidate of a task outside the loop: the referee of the session on it, if that is ready here,
+        and no file but the editable ones has changed since its baseline; else a new referee, which ends with the block.
+        Raises `UsageError`."""
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.under_way:
             started = session.state.started
             ready = self._standby.of(started)
-            if ready is not None and (started.task, started.backend) == (found.folder.as_posix(), backend):
+            same = (started.task, started.backend) == (found.folder.as_posix(), backend)
+            if ready and same and {*self.checkout.repository.changed(started.baseline)} <= {*started.editable}:
                 yield ready
                 return
         runs = Runs(backend, arch, found.committed, found.folder, rules=found.task.file.rules)
