@@ -122,6 +122,9 @@ class Recording:
     def begin(self) -> None:
         self.begun = True
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def start(self) -> None:
         self.started = self.begun
 

@@ -98,6 +98,8 @@ class Outside:
         if not places:
             return {}
         found = {}
+        with contextlib.suppress(ReplayerGone):  # it is tried again below
+            recording.start()  # before an ordinary call is timed: it makes a CUDA context, and compiles
         confirmed = self._calls(run, result, places, version, label)
         for number, (call, programs) in zip(places, confirmed, strict=True):
             timing = result.cases[number]
@@ -108,6 +110,7 @@ class Outside:
                 if us <= 0:
                     raise OtherLaunches(f"{case_label(timing.case)}: an ordinary call is said to take no time")
                 found[number] = Ordinary(us=us, replayed_us=nearest(us, replays), host_us=host_us)
+        recording.close()  # the calls of another version need the memory
         return found
 
     def _calls(
