@@ -108,7 +108,7 @@ def tried_out(
     the shape. `last`: the last dimension. `tests`: the test behind each visible case, if there is one."""
     task, here = _task(files, folder), backend_here()
     with contextlib.ExitStack() as ending:
-        each = {backend: Trials(files, task, folder, backend, tell) for backend in (here, Backend.CPU)}
+        each = {backend: Trials(files, task, folder, backend, tell) for backend in dict.fromkeys((here, Backend.CPU))}
         for trials in each.values():
             ending.callback(trials.close)
         tell(f"trying sizes and values on {task.file.entry} itself")
@@ -165,7 +165,8 @@ def first_cases(trials: Trials, task: Task, dimensions: Mapping[str, Dimension])
             continue
         if why := trials.why(case | cut):
             raise Failure(f"with {case_label(case | cut)} {why}", number)
-        small.append(case | cut)
+        if why is not None:  # it is small enough to be interpreted
+            small.append(case | cut)
     return cut, small
 
 

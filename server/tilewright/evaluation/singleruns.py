@@ -18,7 +18,6 @@ REASON_LIMIT = 140
 CPU_BYTES = 4 * 2**20
 CPU_FLOPS = 2**29
 """Of a case, the most with which the hundred runs of `init` on the CPU take no minutes."""
-TOO_LARGE = f"even small inputs take over {CPU_BYTES >> 20} MiB or {CPU_FLOPS / 1e9:.1f} GFLOP"
 MODEL_BYTES = 2 * 2**30
 """Of a case, the most that a session without a GPU models in minutes and in this machine's memory."""
 
