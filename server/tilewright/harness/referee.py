@@ -45,10 +45,12 @@ ALONE_RUNS = 3
 """Of the baseline, which has nothing to be compared with."""
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
-USED_UP = (
-    "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give start_session "
-    "more iteration_minutes"
-)
+USED_UP = {
+    True: "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give "
+    "start_session more iteration_minutes",
+    False: "the time for the repository's tests is used up: restrict the task's command to fewer of them",
+}
+"""What is said of a benchmark that has no time left, and of tests."""
 UNUSABLE = b"raise BaseException('Tilewright asks whether anything reads this file')\n"
 """What an editable file holds where it is asked whether a command uses it. No ImportError: a package may catch that,
 and run another backend."""
@@ -224,7 +226,7 @@ class HarnessReferee:
         """Run a command on a fresh copy of a version. Raises `Failure` where no time is left, or it cannot start."""
         left, file = deadline - time.monotonic(), version.task.file
         if left <= 0:
-            raise Failure(Status.TIMEOUT, USED_UP)
+            raise Failure(Status.TIMEOUT, USED_UP[isinstance(command, Benchmark)])
         place = fresh_place(version.snapshot, self._folder, version.workplace, Path(message["hidden"]))
         if broken:
             (place.folder / broken).write_bytes(UNUSABLE)
@@ -235,10 +237,10 @@ class HarnessReferee:
         limit_s, roots = min(command.timeout_s, left), version.task.import_roots()
         try:
             ran = run(command.command, place, limit_s, roots, file.environment)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a variable's name may be none
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
         if ran.timed_out and left < command.timeout_s:
-            raise Failure(Status.TIMEOUT, USED_UP, ran.last_words)
+            raise Failure(Status.TIMEOUT, USED_UP[isinstance(command, Benchmark)], ran.last_words)
         return ran, place
 
     # Surroundings
