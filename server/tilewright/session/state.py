@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from tilewright.cases import volume
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.ledger import JournalAltered
 from tilewright.policy import Reason, Verdict, VerdictKind, gains, settled, verdict_of_check
@@ -66,9 +67,17 @@ class Attempt:
     @property
     def remarks(self) -> list[str]:
         """What a reader of its row should know of what was not looked at."""
-        sizes = self.measured.sizes if self.measured is not None else None
-        checks = [self.checked.result if self.checked is not None else None, sizes]
+        wider = self.measured.sizes if self.measured is not None else None
+        checks = [self.checked.result if self.checked is not None else None, wider]
         notes = [note for check in checks if check is not None for note in check.notes]
+        if self.is_kept and self.result is not None and self.result.modelled:  # its sizes may be too large to run
+            timed = max((case.case for case in self.result.cases), key=volume)
+            ran = max((run.case for check in checks if check is not None for run in check.cases), key=volume)
+            if volume(timed) > volume(ran):
+                sizes, most = (
+                    {name: one[name] for name in one if timed.get(name) != ran.get(name)} for one in (timed, ran)
+                )
+                notes.append(f"never run at {case_label(sizes)} (largest: {case_label(most)})")
         return notes + (self.result.unjudged if self.result is not None else [])
 
     @property
