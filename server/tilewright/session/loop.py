@@ -90,6 +90,9 @@ class Loop:
                     f"a session on {state.started.task} is under way; go on with it (session_status), or end it "
                     "with `tilewright session end`"
                 )
+            if backend not in (None, state.started.backend):
+                why = f"a session on {state.started.task} is under way on {state.started.backend}"
+                raise UsageError(f"{why}: name no other backend, or end it with `tilewright session end`")
             if state.phase is not Phase.BASELINE:
                 return self._as_it_was("this session was under way")
             work = self._run(lambda session, job: session.baseline(job.tell))
@@ -105,14 +108,12 @@ class Loop:
 
     @contextlib.asynccontextmanager
     async def runs_on(self, found: Working, backend: Backend, arch: str) -> AsyncIterator[Runs]:
-        """What runs a candidate of a task outside the loop: the referee of the session on it, if that is ready here,
-        and no file but the editable ones has changed since its baseline; else a new referee, which ends with the block.
-        Raises `UsageError`."""
+        """What runs a candidate outside the loop: the referee of the session on its task, if that is ready here and no
+        file but the editable ones has changed since its baseline; else a new one, until the end of the block."""
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.under_way:
             started = session.state.started
-            ready = self._standby.of(started)
-            same = (started.task, started.backend) == (found.folder.as_posix(), backend)
+            ready, same = self._standby.of(started), (started.task, started.backend) == (str(found.folder), backend)
             if ready and same and {*self.checkout.repository.changed(started.baseline)} <= {*started.editable}:
                 yield ready
                 return
