@@ -161,8 +161,11 @@ def init(
     if as_json and not yes:
         print_json({"summary": f"not written: {listed}", **answer, "next": "--yes writes the files"})
         raise typer.Exit(2 if proposal.is_open else 0)
-    if not (yes or typer.confirm("write it?", default=True)):
-        raise typer.Exit(1)
+    try:
+        if not (yes or typer.confirm("write it?", default=True)):
+            raise typer.Exit(1)
+    except typer.Abort:  # there is nobody to answer
+        raise failed("not written: --yes writes the files without asking") from None
     (top / folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         write_atomically(top / folder / file, text)
