@@ -115,11 +115,6 @@ def roots(x, root, reciprocal, magnitude, TILE: ct.Constant[int]):
 
 
 @ct.kernel
-def directed_root(x, out, TILE: ct.Constant[int]):
-    ct.store(out, (0,), ct.sqrt(ct.load(x, (0,), (TILE,)), rounding_mode=ct.RoundingMode.RZ))
-
-
-@ct.kernel
 def nothing(pair, number):
     pass
 

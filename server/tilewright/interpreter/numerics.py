@@ -178,55 +178,13 @@ def convert(value: torch.Tensor, source: DType, target: DType) -> torch.Tensor:
     return wrap(value.to(torch.int64 if target in _MASK else held), target).to(held)
 
 
-_TINY = 2.0**-126
-_BITS = {
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-}
-
-
-def flushed(value: torch.Tensor) -> torch.Tensor:
-    """float32 values with subnormal ones replaced by zero of the same sign."""
-    return torch.where(value.abs() < _TINY, torch.copysign(torch.zeros((), dtype=value.dtype), value), value)
-
-
-def _stepped(value: torch.Tensor, dtype: DType, by: torch.Tensor) -> torch.Tensor:
-    """The neighbour of a value of `dtype` on its grid: `by` is 1 away from zero, -1 towards it, 0 for the value."""
-    if dtype in _TORCH_BYTES:
-        return from_memory((to_memory(value, dtype).to(torch.int16) + by).to(torch.uint8), dtype)
-    unit = 1 << 13 if dtype == dt.tfloat32 else 1
-    whole = _BITS[value.dtype]
-    return (value.contiguous().view(whole) + (by * unit).to(whole)).view(value.dtype)
-
-
-def rounded(exact: torch.Tensor, dtype: DType, mode: str) -> torch.Tensor:
-    """A float64 value as `dtype` by a rounding mode: RZ, RM and RP towards zero, minus and plus infinity, RA to nearest
-    with ties away from zero; every other to nearest even. Exact for what float64 holds exactly."""
-    nearest = convert(exact, dt.float64, dtype)
-    if mode not in ("RZ", "RM", "RP", "RA"):
-        return nearest
-    found = nearest.double()
-    zero = _stepped(nearest, dtype, -(found.abs() > exact.abs()).to(torch.int16))
-    if mode == "RZ":
-        return zero
-    away = _stepped(torch.copysign(zero, exact.to(zero.dtype)), dtype, torch.ones((), dtype=torch.int16))
-    inexact = zero.double() != exact
-    if mode == "RA":
-        up = (exact - zero.double()).abs() >= (away.double() - exact).abs()
-    else:
-        up = exact < 0 if mode == "RM" else exact > 0
-    return torch.where(inexact & up & exact.isfinite(), away, zero)
-
-
-def root(value: torch.Tensor, dtype: DType, mode: str, reciprocal: bool) -> torch.Tensor:
+def root(value: torch.Tensor, dtype: DType, reciprocal: bool) -> torch.Tensor:
     """The square root, or 1 over it, correctly rounded for float32 and smaller: torch's own may be a vector library's,
     which is not."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.sqrt(value.double().numpy())
         found = torch.from_numpy(1 / exact if reciprocal else exact)
-    return found if value.dtype == torch.float64 else rounded(found, dtype, mode)
+    return found if value.dtype == torch.float64 else convert(found, dt.float64, dtype)
 
 
 def divided(function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:

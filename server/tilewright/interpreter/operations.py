@@ -1,4 +1,7 @@
-"""What each operation of cuTile IR means, in torch. Control flow is the machine's; memory is `memory`'s."""
+"""What each operation of cuTile IR means, in torch. Control flow is the machine's; memory is `memory`'s.
+
+Floats round to nearest, and subnormal ones are kept, whatever an operation is told.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,10 @@ from tilewright.interpreter.numerics import (
     constant,
     convert,
     divided,
-    flushed,
     from_memory,
     held_dtype,
     is_float,
     root,
-    rounded,
     to_memory,
     unsigned_order,
     wrap,
@@ -84,9 +85,7 @@ def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
 
 @prepared("tile_astype")
 def _tile_astype(op: Any) -> Step:
-    name, source, target, mode = op.x.name, dtype_of(op.x), dtype_of(op.result_var), _mode(op)
-    if mode and is_float(source) and is_float(target):
-        return lambda machine, values: rounded(values[name].double(), target, mode)
+    name, source, target = op.x.name, dtype_of(op.x), dtype_of(op.result_var)
     return lambda machine, values: convert(values[name], source, target)
 
 
@@ -144,29 +143,24 @@ def _extremum(op: Any, left: torch.Tensor, right: torch.Tensor, dtype: DType) ->
 def _raw_binary_arith(op: Any) -> Step:
     one, other = op.lhs.name, op.rhs.name
     function, special = _arithmetic(op), op.fn == "truediv"  # a reciprocal, and what corrects it
-    counts, flushes = is_float(dtype_of(op.result_var)), op.flush_to_zero
+    counts = is_float(dtype_of(op.result_var))
 
     def step(machine: Machine, values: Values) -> torch.Tensor:
-        left, right = values[one], values[other]
-        if flushes:
-            left, right = flushed(left), flushed(right)
-        result = function(machine, left, right)
+        result = function(machine, values[one], values[other])
         if counts:
             machine.counts.scalar_flops += _elements(machine, result)
         if special:
             machine.counts.special_functions += _elements(machine, result)
-        return flushed(result) if flushes else result
+        return result
 
     return step
 
 
 def _arithmetic(op: Any) -> Callable[[Machine, torch.Tensor, torch.Tensor], torch.Tensor]:
     """What a binary operation makes of two values."""
-    dtype, mode, name = dtype_of(op.result_var), _mode(op), op.fn
+    dtype, name = dtype_of(op.result_var), op.fn
     exact = torch.div if name == "truediv" else getattr(torch, name, torch.floor_divide)
     match name:
-        case "add" | "sub" | "mul" | "truediv" if mode and dtype != dt.float64:
-            return lambda _, left, right: rounded(exact(left.double(), right.double()), dtype, mode)
         case "add" | "sub" | "mul":
             return lambda _, left, right: wrap(exact(left, right), dtype)
         case "max" | "min":
@@ -190,12 +184,6 @@ def _integer_division(
         machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
         right = torch.where(zero, 1, right)
     return divided(name, left, right, dtype)
-
-
-def _mode(op: Any) -> str:
-    """An operation's rounding mode where it is none that rounds to nearest."""
-    mode = getattr(op.rounding_mode, "name", "")
-    return mode if mode in ("RZ", "RM", "RP", "RA") else ""
 
 
 @operation("raw_fpowi")
@@ -223,17 +211,14 @@ def _raw_where(op: Any) -> Step:
 
 @prepared("fma")
 def _fma(op: Any) -> Step:
-    names, dtype, mode = (op.lhs.name, op.rhs.name, op.acc.name), dtype_of(op.result_var), _mode(op)
-    flushes = op.flush_to_zero
+    names, dtype = (op.lhs.name, op.rhs.name, op.acc.name), dtype_of(op.result_var)
 
     def step(machine: Machine, values: Values) -> torch.Tensor:
         left, right, acc = (values[name] for name in names)
-        if flushes:
-            left, right, acc = flushed(left), flushed(right), flushed(acc)
         exact = torch.addcmul(acc.double(), left.double(), right.double())
-        result = rounded(exact, dtype, mode)
+        result = convert(exact, dt.float64, dtype)
         machine.counts.scalar_flops += 2 * _elements(machine, result)
-        return flushed(result) if flushes else result
+        return result
 
     return step
 
@@ -243,7 +228,7 @@ _CHEAP = {"neg", "abs", "invert", "bitwise_not", "floor", "ceil"}
 
 @prepared("unaryop")
 def _unaryop(op: Any) -> Step:
-    name, dtype, flushes = op.operand.name, dtype_of(op.result_var), op.flush_to_zero
+    name, dtype = op.operand.name, dtype_of(op.result_var)
     match op.fn:
         case "neg":
             return lambda machine, values: wrap(-values[name], dtype)
@@ -251,13 +236,12 @@ def _unaryop(op: Any) -> Step:
             return lambda machine, values: wrap(~values[name], dtype)
         case "abs" if dtype == dt.bool_:
             return lambda machine, values: values[name]
-    mode = _mode(op)
     function, cheap, counts = getattr(torch, op.fn), op.fn in _CHEAP, is_float(dtype)
 
     def step(machine: Machine, values: Values) -> torch.Tensor:
-        value = flushed(values[name]) if flushes else values[name]
+        value = values[name]
         if op.fn in ("sqrt", "rsqrt"):
-            result = root(value, dtype, mode, op.fn == "rsqrt")
+            result = root(value, dtype, op.fn == "rsqrt")
         elif value.dtype in (torch.float16, torch.bfloat16):
             result = function(value.float()).to(value.dtype)
         else:
@@ -266,7 +250,7 @@ def _unaryop(op: Any) -> Step:
             machine.counts.special_functions += _elements(machine, result)
         elif counts:
             machine.counts.scalar_flops += _elements(machine, result)
-        return flushed(result) if flushes else result
+        return result
 
     return step
 
