@@ -46,7 +46,7 @@ def test_the_kernels_of_a_program_are_recorded(name: str, tmp_path: Path) -> Non
     print(f"{events:.2f} us by events")
     if name != "streams":  # there kernels run side by side
         assert 0.5 * events - 5 < found.call.us < 1.1 * events
-    ((made,), unread) = asyncio.run(read_code([path], [found.longest]))
+    ((made,), unread) = read_code([path], [found.longest])
     assert unread == ""
     print(made)
     assert bool(made) or name in ("cublas", "streams", "backward")

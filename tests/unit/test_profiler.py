@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from tests.unit.programs.made import OUT, copied, cubin, fill, program
@@ -28,10 +27,10 @@ def launch(symbol: str) -> KernelLaunch:
     return KernelLaunch(symbol=symbol, grid=(1, 1, 1))
 
 
-def test_machine_code_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_machine_code_is_read_once_for_each_kernel(tmp_path: Path) -> None:
     path = tmp_path / "a.program"
     path.write_bytes(encoded(program([copied(), fill(OUT, 20)])))
-    found, why = asyncio.run(read_code(["it waits", path, path, path], [None, launch("fill"), None, launch("fill")]))
+    found, why = read_code(["it waits", path, path, path], [None, launch("fill"), None, launch("fill")])
     assert why == ""
     assert [len(one) for one in found] == [0, 1, 0, 1]
     (made,) = found[1]
@@ -39,14 +38,14 @@ def test_machine_code_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert (made.symbol, made.arch, made.resources.threads, made.resources.plain_stores) == ("fill", "sm_90", 32, 1)
     assert made.resources.warps_per_sm is not None
     assert not made.is_triton
-    ((written,),), _ = asyncio.run(read_code([path], [launch("fill")], triton=True))
+    ((written,),), _ = read_code([path], [launch("fill")], triton=True)
     assert written.is_triton
 
 
 def test_an_image_that_cannot_be_read_costs_no_profile(tmp_path: Path) -> None:
     path = tmp_path / "a.program"
     path.write_bytes(encoded(program([copied(), fill(OUT, 20)])).replace(cubin()[:4], b"ELF?"))
-    found, why = asyncio.run(read_code([path], [launch("fill")]))
+    found, why = read_code([path], [launch("fill")])
     assert found == [[]]
     assert "Error" in why
 

@@ -101,7 +101,7 @@ class Profiler:
                     job.tell("reading counters with ncu")
                     longest = [one.longest for one in kernels]
                     read, (code, unread) = await asyncio.gather(
-                        read_counters(programs), read_code(programs, longest, triton)
+                        read_counters(programs), in_thread(read_code, programs, longest, triton)
                     )
             except GpuBusy as busy:
                 return _failed(Status.VOID, str(busy))
