@@ -128,35 +128,8 @@ def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
     return loaded.permute(order).reshape(-1, *shape), None
 
 
-@prepared("tile_store")
-def _tile_store(op: Any) -> Step:
-    name, index, tile, unmasked = op.view.name, [var.name for var in op.index], op.tile.name, any(op.inbounds)
-
-    def step(machine: Machine, values: Values) -> Any:
-        view: View = values[name]
-        if machine.by_element or view.form is None or unmasked:
-            return _store_tile(machine, op, values)
-        places, value = [values[position] for position in index], values[tile]
-        windows = Tile(view, places).windows(apart=True)
-        if windows is None or value.shape[0] > windows.blocks:
-            return _store_tile(machine, op, values)
-        moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
-        machine.counts.stored[view.base.buffer.data_ptr()] += moved
-        if len(view.form.order) > 1:
-            value = value.permute(0, *(axis + 1 for axis in view.form.inverse))
-        value = to_memory(value, view.dtype)
-        if windows.sizes != view.form.sizes:
-            value = value[(slice(None), *windows.parts)]
-        if value.shape != windows.memory.shape:
-            value = value.expand(windows.blocks, *windows.sizes).reshape(windows.memory.shape)
-        windows.memory.copy_(value)
-        return ()
-
-    return step
-
-
-def _store_tile(machine: Machine, op: Any, values: Values) -> Any:
-    """Store a tile element by element."""
+@operation("tile_store")
+def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = [values[var.name] for var in op.index]
     place, found = _place(machine, op, view, index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -84,8 +83,8 @@ class Tile:
             offset = offset + _axis(positions * self.view.strides[axis][:, None], axis, rank)
         return Place(offset.expand(-1, *self.shape), None if inside is None else inside.expand(-1, *self.shape))
 
-    def windows(self, apart: bool = False) -> Windows | None:
-        """The tiles as one strided view of the buffer, where they lie regularly; `apart` if they may not overlap."""
+    def windows(self) -> Windows | None:
+        """The tiles as one strided view of the buffer, where they lie regularly."""
         if any(stride.shape[0] > 1 for stride in self.view.strides):
             return None
         first, strides, parts = self.view.base.offset, [int(stride) for stride in self.view.strides], []
@@ -106,8 +105,6 @@ class Tile:
         )
         span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if int(first[0]) < 0 or int(first[0]) + span >= self.view.base.buffer.numel():
-            return None
-        if apart and not _apart(shape, strides):
             return None
         found = self.view.base.buffer.as_strided(shape, strides, int(first[0]))
         return Windows(found, tuple(parts), blocks, sizes)
@@ -145,17 +142,6 @@ def _progression(first: torch.Tensor) -> list[tuple[int, int]] | None:
     if outer < 0 or not torch.equal(rows, expected):
         return None
     return [(len(rows), outer), (length, inner)]
-
-
-def _apart(sizes: Sequence[int], strides: list[int]) -> bool:
-    """Whether the elements of a strided view are surely different ones: each axis steps over all the smaller ones."""
-    span = 1
-    for stride, size in sorted(zip(strides, sizes, strict=True)):
-        if size > 1:
-            if stride < span:
-                return False
-            span = stride * (size - 1) + span
-    return True
 
 
 def padding_of(machine: Machine, view: View) -> torch.Tensor:
