@@ -7,7 +7,6 @@ bits as bytes; float4 exists in registers only, and as bytes that hold two.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,7 +34,6 @@ _HELD = {
     dt.float8_e4m3fn: torch.float32,
     dt.float8_e5m2: torch.float32,
     dt.float8_e8m0fnu: torch.float32,
-    dt.float8_e5m3fnu: torch.float32,
     dt.float4_e2m1fn: torch.float32,
 }
 
@@ -79,41 +77,23 @@ def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     return value & _MASK[dtype] if dtype in _MASK else value
 
 
-@lru_cache
-def _table(dtype: DType) -> torch.Tensor:
-    """The values of a float's codes, by code: float4_e2m1fn (sign, 2 bits of exponent, 1 of mantissa; OCP MX 1.0) and
-    float8_e5m3fnu (5 bits of exponent biased by 15, 3 of mantissa, no sign; 0xFF is NaN)."""
-    exponents, mantissas, bias, codes = (2, 1, 1, 16) if dtype == dt.float4_e2m1fn else (5, 3, 15, 256)
-    code = torch.arange(codes)
-    magnitude = code % 2 ** (exponents + mantissas)
-    exponent, mantissa = magnitude >> mantissas, (magnitude % 2**mantissas).float() / 2**mantissas
-    value = torch.where(exponent == 0, mantissa * 2.0 ** (1 - bias), (1 + mantissa) * 2.0 ** (exponent - bias))
-    if dtype == dt.float4_e2m1fn:
-        return torch.where(code >= 8, -value, value)
-    value[255] = torch.nan
-    return value
+_POSITIVE = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+_FLOAT4 = torch.cat((_POSITIVE, -_POSITIVE))
+"""The values of float4_e2m1fn by their codes (OCP MX 1.0)."""
 
 
-def _code(value: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """The code of the nearest value of `dtype`'s table, ties to the even code, saturating; as uint8."""
-    table = _table(dtype)
-    positive = table[:8] if dtype == dt.float4_e2m1fn else table[:255]
-    magnitude = value.float().abs() if dtype == dt.float4_e2m1fn else value.float().clamp(min=0)
-    middles = (positive[1:] + positive[:-1]) / 2
+def _code(value: torch.Tensor) -> torch.Tensor:
+    """The code of the nearest value of float4_e2m1fn, ties to the even code, saturating; as uint8."""
+    magnitude, middles = value.float().abs(), (_POSITIVE[1:] + _POSITIVE[:-1]) / 2
     low = torch.bucketize(magnitude.contiguous(), middles)
     tie = (low < len(middles)) & (magnitude == middles[low.clamp(max=len(middles) - 1)]) & (low % 2 == 1)
-    code = low + tie.to(low.dtype)
-    if dtype == dt.float4_e2m1fn:
-        return (code + 8 * torch.signbit(value).to(code.dtype)).to(torch.uint8)
-    return torch.where(value.isnan(), 255, code).to(torch.uint8)
+    return (low + tie.to(low.dtype) + 8 * torch.signbit(value).to(low.dtype)).to(torch.uint8)
 
 
 def from_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as loaded, in the form that registers hold."""
     if dtype in _TORCH_BYTES:
         return value.contiguous().view(_TORCH_BYTES[dtype]).to(torch.float32)
-    if dtype == dt.float8_e5m3fnu:
-        return _table(dtype)[value.to(torch.int64)]
     return wrap(value.to(_HELD[dtype]), dtype) if dtype in _STORED else value
 
 
@@ -121,15 +101,13 @@ def to_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as held in registers, in the form that memory has."""
     if dtype in _TORCH_BYTES:
         return value.to(_TORCH_BYTES[dtype]).view(torch.uint8)
-    if dtype == dt.float8_e5m3fnu:
-        return _code(value, dtype)
     return value.to(_STORED[dtype]) if dtype in _STORED else value
 
 
 def packed(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """The bytes of a tile, (blocks, bytes), the first element in the lowest bits."""
     if dtype == dt.float4_e2m1fn:
-        codes = _code(value, dtype)
+        codes = _code(value)
         return codes[:, 0::2] | codes[:, 1::2] << 4
     raw = to_memory(value, dtype).contiguous()
     return raw.view(torch.uint8) if raw.dtype != torch.uint8 else raw
@@ -138,7 +116,7 @@ def packed(value: torch.Tensor, dtype: DType) -> torch.Tensor:
 def unpacked(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """The elements that a tile of bytes, (blocks, bytes), holds."""
     if dtype == dt.float4_e2m1fn:
-        return _table(dtype)[torch.stack((value & 15, value >> 4), 2).reshape(value.shape[0], -1).to(torch.int64)]
+        return _FLOAT4[torch.stack((value & 15, value >> 4), 2).reshape(value.shape[0], -1).to(torch.int64)]
     stored = to_memory(torch.empty(0, dtype=held_dtype(dtype)), dtype).dtype
     return from_memory(value.contiguous().view(stored), dtype)
 
@@ -168,8 +146,8 @@ def convert(value: torch.Tensor, source: DType, target: DType) -> torch.Tensor:
         return _round_tfloat32(value.to(torch.float32))
     if target in _TORCH_BYTES:
         return from_memory(value.to(torch.float32).to(_TORCH_BYTES[target]).view(torch.uint8), target)
-    if target in (dt.float4_e2m1fn, dt.float8_e5m3fnu):
-        return _table(target)[_code(value, target).to(torch.int64)]
+    if target == dt.float4_e2m1fn:
+        return _FLOAT4[_code(value).to(torch.int64)]
     if is_float(source) and not is_float(target):
         exact = value.to(torch.float64).trunc()
         if target == dt.uint64:
