@@ -7,6 +7,7 @@ may not read counters, one line says why, and the diagnosis goes without.
 from __future__ import annotations
 
 import csv
+import math
 import re
 import sys
 import tempfile
@@ -33,10 +34,6 @@ REASONS = (
     "long_scoreboard", "short_scoreboard", "mio_throttle", "lg_throttle", "math_pipe_throttle", "barrier", "wait",
     "membar", "not_selected", "dispatch_stall", "no_instruction", "sleeping", "branch_resolving", "gmma",
 )  # fmt: skip
-_SCALES = {
-    "": 1.0, "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
-    "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12,
-}  # fmt: skip
 
 
 def _metric(name: str) -> Any:
@@ -104,34 +101,28 @@ def parse(text: str) -> list[KernelCounters]:
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         return []
-    rows = csv.reader(lines[start:])
-    names = next(rows)
-    units = dict(zip(names, next(rows, []), strict=False))
     by_metric = {metric: name for name, metric in METRICS.items()}
     found = []
-    for row in rows:
-        if len(row) != len(names):
+    for row in csv.DictReader(lines[start:]):
+        if not row["ID"] or None in row.values():  # the units, which are base units, and a line that was cut
             continue
-        cells = dict(zip(names, row, strict=True))
         read: dict[str, Any] = {
             by_metric[metric]: number
-            for metric, cell in cells.items()
-            if metric in by_metric and (number := _number(cell, units.get(metric, ""))) is not None
+            for metric, cell in row.items()
+            if metric in by_metric and (number := _number(cell)) is not None
         }
         stalls = {name: read.pop(name) for name in REASONS if name in read}
-        found.append(KernelCounters(kernel=cells.get("Kernel Name", ""), stalls=stalls, **read))
+        found.append(KernelCounters(kernel=row["Kernel Name"], stalls=stalls, **read))
     return found
 
 
-def _number(cell: str, unit: str) -> float | None:
-    """A cell in base units (ns, bytes); None where ncu wrote `n/a`, or nothing."""
+def _number(cell: str) -> float | None:
+    """A cell's number; None where ncu wrote `n/a`, or nothing."""
     try:
         value = float(cell.replace(",", ""))
     except ValueError:
         return None
-    if value != value or value in (float("inf"), float("-inf")):
-        return None
-    return value * _SCALES.get(unit.lower(), 1.0)
+    return value if math.isfinite(value) else None
 
 
 def command(ncu: str, log: Path, files: Sequence[Path]) -> list[str]:
