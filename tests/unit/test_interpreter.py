@@ -175,7 +175,7 @@ def test_printf_formats_each_element_as_c_does(capsys: pytest.CaptureFixture[str
     run(kernels.printing, (2,), x, y)
     tile = "[[1.50e+00, -2.00e+00], [     inf, 2.50e-01]]|%"
     first, second = capsys.readouterr().out.splitlines()
-    assert first == f"block 0:{tile}[-3] 4294967295 ffffffff [   -3,     7]|"
+    assert first == f"block 0:{tile}[-3] -1 -1 [   -3,     7]|"
     assert second == f"block 1:{tile}[7] 0 0 [   -3,     7]|"
 
 

@@ -5,8 +5,10 @@ Floats round to nearest, and subnormal ones are kept, whatever an operation is t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +29,9 @@ from tilewright.interpreter.numerics import (
     unsigned_order,
     wrap,
 )
-from tilewright.interpreter.printing import printed
 from tilewright.interpreter.values import Pointer, Values
+
+_CONVERSION = re.compile(r"%(?P<spec>[-+ #0]*\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L|q)?(?P<kind>[diouxXeEfFgGaAc%])")
 
 
 # Tokens order memory accesses between threads; one block at a time is ordered already.
@@ -341,8 +344,19 @@ def _assert(machine: Machine, op: Any, values: Values) -> Any:
 
 @operation("tile_printf")
 def _tile_printf(machine: Machine, op: Any, values: Values) -> Any:
-    arguments = [(values[var.name], dtype_of(var)) for var in op.args]
+    arguments = [values[var.name] for var in op.args]
     for position, number in enumerate(machine.group.numbers.tolist()):
-        own = [(value[min(position, value.shape[0] - 1)], dtype) for value, dtype in arguments]
-        machine.printed.setdefault(number, []).append(printed(op.format, own))
+        own = iter([value[min(position, value.shape[0] - 1)].tolist() for value in arguments])
+        text = _CONVERSION.sub(partial(_formatted, own), op.format)
+        machine.printed.setdefault(number, []).append(text)
     return ()
+
+
+def _formatted(arguments: Iterator[Any], found: re.Match[str]) -> str:
+    """What a conversion of a C format makes of the next argument."""
+    return "%" if found["kind"] == "%" else _nested(next(arguments), f"%{found['spec']}{found['kind']}")
+
+
+def _nested(value: Any, form: str) -> str:
+    """A number, or the numbers of a tile in brackets, an axis at a time."""
+    return f"[{', '.join(_nested(item, form) for item in value)}]" if isinstance(value, list) else str(form % value)
