@@ -9,7 +9,7 @@ import torch
 
 from tilewright.interpreter import memory
 from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
-from tilewright.interpreter.memory import Place, Tile, Windows
+from tilewright.interpreter.memory import Place, Tile
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -81,42 +81,8 @@ def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> 
     return memory.checked(machine, view.base, place), tile
 
 
-def _copied(machine: Machine, view: View, windows: Windows) -> torch.Tensor:
-    """The tiles that some windows show, padded, with their axes in the tile's order."""
-    assert view.form is not None
-    loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
-    if windows.sizes == view.form.sizes:
-        loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
-    else:
-        whole = memory.padding_of(machine, view).to(loaded.dtype).repeat(windows.blocks, *view.form.sizes)
-        whole[(slice(None), *windows.parts)] = loaded
-        loaded = whole
-    return loaded if len(view.form.order) == 1 else loaded.permute(0, *(axis + 1 for axis in view.form.order))
-
-
-@prepared("tile_load")
-def _tile_load(op: Any) -> Step:
-    name, index, shape = op.view.name, [var.name for var in op.index], (-1, *shape_of(op.result_vars[0]))
-    unmasked = any(op.inbounds)
-
-    def step(machine: Machine, values: Values) -> Any:
-        view: View = values[name]
-        if machine.by_element or view.form is None or unmasked:
-            return _load_tile(machine, op, values)
-        places = [values[position] for position in index]
-        windows = Tile(view, places).windows()
-        if windows is None:
-            return _load_tile(machine, op, values)
-        machine.counts.loads += machine.group.size
-        moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
-        machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-        return _copied(machine, view, windows).reshape(shape), None
-
-    return step
-
-
-def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
-    """Load a tile element by element."""
+@operation("tile_load")
+def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = [values[var.name] for var in op.index]
     shape = shape_of(op.result_vars[0])

@@ -113,7 +113,6 @@ class Machine(ABC):
         self.printed: dict[int, list[str]] = {}
         self.undetermined = undetermined or Undetermined()
         self.races = races
-        self.by_element = races is not None or self.undetermined.sought is not None
         self.op: Any = None
         self.sampled = False
 

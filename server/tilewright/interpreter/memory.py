@@ -83,66 +83,6 @@ class Tile:
             offset = offset + _axis(positions * self.view.strides[axis][:, None], axis, rank)
         return Place(offset.expand(-1, *self.shape), None if inside is None else inside.expand(-1, *self.shape))
 
-    def windows(self) -> Windows | None:
-        """The tiles as one strided view of the buffer, where they lie regularly."""
-        if any(stride.shape[0] > 1 for stride in self.view.strides):
-            return None
-        first, strides, parts = self.view.base.offset, [int(stride) for stride in self.view.strides], []
-        for start, size, stride, extent in zip(self.starts, self.shape, strides, self.view.shape, strict=True):
-            low, high = (-start).clamp(0, size), (extent - start).clamp(0, size)
-            if bool((low != low[0]).any()) or bool((high != high[0]).any()):
-                return None
-            parts.append(slice(int(low[0]), max(int(high[0]), int(low[0]))))
-            first = first + (start + parts[-1].start) * stride
-        sizes = tuple(part.stop - part.start for part in parts)
-        steps = _progression(first)
-        if steps is None or 0 in sizes:
-            return None
-        blocks, shape, strides = (
-            first.shape[0],
-            (*(count for count, _ in steps), *sizes),
-            [step for _, step in steps] + strides,
-        )
-        span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        if int(first[0]) < 0 or int(first[0]) + span >= self.view.base.buffer.numel():
-            return None
-        found = self.view.base.buffer.as_strided(shape, strides, int(first[0]))
-        return Windows(found, tuple(parts), blocks, sizes)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The parts of some blocks' tiles that lie inside the array: `memory`, (..., *sizes), are `parts` of the tiles."""
-
-    memory: torch.Tensor
-    parts: tuple[slice, ...]
-    blocks: int
-    sizes: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        """Elements of one block's part."""
-        return math.prod(self.sizes)
-
-
-def _progression(first: torch.Tensor) -> list[tuple[int, int]] | None:
-    """(count, step) of one or two nested arithmetic progressions that give the offsets of all blocks, or None."""
-    count = first.shape[0]
-    if count == 1:
-        return [(1, 0)]
-    steps = first[1:] - first[:-1]
-    inner = int(steps[0])
-    breaks = (steps != inner).nonzero()
-    length = int(breaks[0]) + 1 if len(breaks) else count
-    if inner < 0 or count % length:
-        return None
-    rows = first.reshape(-1, length)
-    outer = int(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0
-    expected = first[0] + torch.arange(len(rows))[:, None] * outer + torch.arange(length) * inner
-    if outer < 0 or not torch.equal(rows, expected):
-        return None
-    return [(len(rows), outer), (length, inner)]
-
 
 def padding_of(machine: Machine, view: View) -> torch.Tensor:
     """What a load puts where its tile is outside the array, one value."""
