@@ -9,7 +9,7 @@ import torch
 
 from tilewright.interpreter import memory
 from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
-from tilewright.interpreter.memory import Place, Tile
+from tilewright.interpreter.memory import Place
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -65,20 +65,12 @@ def _num_tiles(machine: Machine, op: Any, values: Values) -> Any:
     return counts if len(counts) > 1 else counts[0]
 
 
-def _is_gather(view: View) -> bool:
-    return hasattr(view.ty, "sparse_dim")
-
-
-def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> tuple[Place, Tile | None]:
-    if _is_gather(view):
-        place, tile = memory.gathered(view, index), None
-    else:
-        tile = Tile(view, index)
-        place = tile.place()
+def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> Place:
+    place = memory.gathered(view, index) if view.form is None else memory.tiled(view, index)
     if place.inside is not None and any(op.inbounds) and not place.inside.all():
         outside = ~place.inside.reshape(place.inside.shape[0], -1).all(1)
         machine.fault("a tile leaves its array, though check_bounds=False says that none does", outside)
-    return memory.checked(machine, view.base, place), tile
+    return memory.checked(machine, view.base, place)
 
 
 @operation("tile_load")
@@ -86,22 +78,23 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = [values[var.name] for var in op.index]
     shape = shape_of(op.result_vars[0])
-    place, found = _place(machine, op, view, index)
+    place = _place(machine, op, view, index)
     loaded = memory.read(machine, view.base, place)
     if place.inside is not None:
         loaded = torch.where(place.inside, loaded, memory.padding_of(machine, view).to(loaded.dtype))
-    order = (0, *(axis + 1 for axis in (found.order if found else range(len(place.offset.shape) - 1))))
-    return loaded.permute(order).reshape(-1, *shape), None
+    if view.form is not None:
+        loaded = loaded.permute(0, *(axis + 1 for axis in view.form.order))
+    return loaded.reshape(-1, *shape), None
 
 
 @operation("tile_store")
 def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = [values[var.name] for var in op.index]
-    place, found = _place(machine, op, view, index)
-    rank = len(place.offset.shape) - 1
-    inverse = (0, *(axis + 1 for axis in (found.inverse if found else range(rank))))
-    memory.write(machine, view.base, place, values[op.tile.name].permute(inverse))
+    place, value = _place(machine, op, view, index), values[op.tile.name]
+    if view.form is not None:
+        value = value.permute(0, *(axis + 1 for axis in view.form.inverse))
+    memory.write(machine, view.base, place, value)
     return ()
 
 
@@ -207,10 +200,9 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
 @operation("tile_atomic_red_view")
 def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    tile = Tile(view, [values[var.name] for var in op.index])
-    place = memory.checked(machine, view.base, tile.place())
-    inverse = (0, *(axis + 1 for axis in tile.inverse))
-    update = values[op.update.name].permute(inverse)
+    assert view.form is not None
+    place = memory.checked(machine, view.base, memory.tiled(view, [values[var.name] for var in op.index]))
+    update = values[op.update.name].permute(0, *(axis + 1 for axis in view.form.inverse))
     if op.mode.name == "ADD_FLOAT":
         _unordered(op)
     memory.updated(machine, view.base, place)

@@ -53,35 +53,23 @@ def _axis(values: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
     return values.reshape(values.shape[0], *shape)
 
 
-class Tile:
-    """One tile of a partition or strided view in every block of a group; `index` is in the order of the tile's axes."""
-
-    def __init__(self, view: View, index: list[torch.Tensor]) -> None:
-        assert view.form is not None
-        self.view = view
-        self.order, self.inverse, self.shape, steps = view.form
-        self.starts = [
-            index[position].to(torch.int64) * step for position, step in zip(self.inverse, steps, strict=True)
-        ]
-        self.whole = all(
-            bool(((start >= 0) & (start + size <= extent)).all())
-            for start, size, extent in zip(self.starts, self.shape, view.shape, strict=True)
-        )
-
-    def place(self) -> Place:
-        """Each element's offset and whether it is inside."""
-        rank = len(self.shape)
-        offset = self.view.base.offset.reshape(-1, *(1 for _ in range(rank)))
-        inside = None
-        for axis, (start, size) in enumerate(zip(self.starts, self.shape, strict=True)):
-            positions = start[:, None] + torch.arange(size)
-            if not self.whole:
-                within = (positions >= 0) & (positions < self.view.shape[axis][:, None])
-                positions = torch.where(within, positions, 0)
-                within = _axis(within, axis, rank)
-                inside = within if inside is None else inside & within
-            offset = offset + _axis(positions * self.view.strides[axis][:, None], axis, rank)
-        return Place(offset.expand(-1, *self.shape), None if inside is None else inside.expand(-1, *self.shape))
+def tiled(view: View, index: list[torch.Tensor]) -> Place:
+    """Where a tile of a partition or strided view lies in every block of a group; `index` is in the order of the tile's
+    axes."""
+    assert view.form is not None
+    _, inverse, shape, steps = view.form
+    rank = len(shape)
+    offset = view.base.offset.reshape(-1, *(1 for _ in range(rank)))
+    inside = None
+    for axis, (position, step, size) in enumerate(zip(inverse, steps, shape, strict=True)):
+        positions = (index[position].to(torch.int64) * step)[:, None] + torch.arange(size)
+        within = (positions >= 0) & (positions < view.shape[axis][:, None])
+        if not within.all():
+            positions = torch.where(within, positions, 0)
+            within = _axis(within, axis, rank)
+            inside = within if inside is None else inside & within
+        offset = offset + _axis(positions * view.strides[axis][:, None], axis, rank)
+    return Place(offset.expand(-1, *shape), None if inside is None else inside.expand(-1, *shape))
 
 
 def padding_of(machine: Machine, view: View) -> torch.Tensor:
