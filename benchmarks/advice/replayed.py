@@ -145,8 +145,8 @@ async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
     wanted = Wanted(found, part.space, None)
     configs = configs_of(part, repository)
     measuring: Any = Measuring(environment(), times_of(recorded), configs)
-    knobs = wanted.knobs()
-    measuring.learn([wanted.files | knobs.variant(config) for config in configs])
+    knobs = wanted.found.knobs()
+    measuring.learn([wanted.found.files | knobs.variant(config) for config in configs])
     result = await search(wanted, Backend.CUDA, measuring, lambda _: None)
     if result.status is not Status.PASSED:
         raise RuntimeError(f"{part.name}: {result.status}: {result.message}")

@@ -262,7 +262,7 @@ def test_a_wrapper_runs_the_source_that_was_measured(
         {"name": "t", "entry": "tricky:double", "editable": ["tricky.py"], "cases": [{"N": 1}]}
     )
     wanted, best = wanted_of(Task(file, tmp_path), TRICKY), {"TILE": 128, "OCCUPANCY": 4}
-    source = wanted.knobs().variant(best)["tricky.py"] if applied else TRICKY
+    source = wanted.found.knobs().variant(best)["tricky.py"] if applied else TRICKY
     (tmp_path / "tricky.py").write_bytes(source)
     (tmp_path / "tuned_tricky.py").write_text(wrapper_source(wanted, result_of([{}, best], best), source))
     tuned = loaded(tmp_path / "tuned_tricky.py")
@@ -330,7 +330,7 @@ def test_as_it_is_means_every_kernel_with_its_own_hints(tmp_path: Path) -> None:
     file = TaskFile.model_validate({"name": "t", "entry": "ops:f", "editable": ["ops.py"], "cases": [{"N": 1}]})
     wanted = wanted_of(Task(file, tmp_path), TWO_KERNELS)
     best: dict[str, Any] = {"occupancy": 2, "CHUNK": 32}
-    sources = [TWO_KERNELS, wanted.knobs().variant(best)["ops.py"]]
+    sources = [TWO_KERNELS, wanted.found.knobs().variant(best)["ops.py"]]
     assert sources[1].count(b"occupancy=2") == 3
     for source in sources:  # from either, each config's edits lead to what was measured
         text = wrapper_source(wanted, result_of([{}, best], best), source)

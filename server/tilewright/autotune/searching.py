@@ -12,7 +12,7 @@ from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.knobs import Knobs, SpaceError, Value
+from tilewright.knobs import SpaceError, Value
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs
@@ -45,26 +45,18 @@ class Wanted:
     values: Mapping[str, Sequence[Value]]
     kind: Kind | None
 
-    @property
-    def files(self) -> Files:
-        return self.found.files
-
-    def knobs(self) -> Knobs:
-        """Raises `SpaceError`."""
-        return self.found.knobs()
-
 
 async def search(wanted: Wanted, backend: Backend, runs: Runs, tell: Tell) -> SearchResult:
     """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status,
     and so does a run that is void twice. Raises `SpaceError` and `UsageError`."""
     started = time.monotonic()
-    knobs, environment = wanted.knobs(), await runs.environment()
+    knobs, environment = wanted.found.knobs(), await runs.environment()
     space = (
         declared(knobs, wanted.values)
         if wanted.values
-        else proposed(knobs, wanted.kind or kind_of(wanted.files), environment.arch)
+        else proposed(knobs, wanted.kind or kind_of(wanted.found.files), environment.arch)
     )
-    variants = [wanted.files | knobs.variant(config) for config in space.configs]
+    variants = [wanted.found.files | knobs.variant(config) for config in space.configs]
     if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
         raise SpaceError(
             f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "

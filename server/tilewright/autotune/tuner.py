@@ -63,7 +63,7 @@ class Tuner:
                 "constants of the editable files and keywords of the entry point: num_warps and num_stages too, if "
                 "written so"
             )
-        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {values} {kind}"
+        text = f"{folder} {wanted.found.head} {content_id(wanted.found.files)} {backend} {arch} {values} {kind}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         path = self._checkout.sandbox / "autotune" / f"{key}.json"
 
@@ -75,7 +75,7 @@ class Tuner:
             await in_thread(write_atomically, path, result.model_dump_json(indent=1))
             self._latest = {key: result}
 
-        wanted.knobs()
+        wanted.found.knobs()
         if key not in self._latest or self._latest[key].status is Status.VOID:
             job = self._loop.jobs.start("autotune", key, work)
             if not await job.attend(wait_s, progress):
@@ -92,7 +92,7 @@ class Tuner:
         if why := wrapper_refusal(wanted, result):
             return f"not written: {why}"
         now = working_candidate(self._checkout, wanted.found.folder).files
-        if now not in (wanted.files, wanted.files | wanted.knobs().variant(result.best)):
+        if now not in (wanted.found.files, wanted.found.files | wanted.found.knobs().variant(result.best)):
             return "not written: the editable files were changed during the search; call autotune again"
         path = folder / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
         folder.mkdir(exist_ok=True)
@@ -101,9 +101,9 @@ class Tuner:
 
     def _apply(self, wanted: Wanted, result: SearchResult) -> str:
         """Write the best config into the editable files, which are those that were searched."""
-        if working_candidate(self._checkout, wanted.found.folder).files != wanted.files:
+        if working_candidate(self._checkout, wanted.found.folder).files != wanted.found.files:
             return "nothing was applied: the editable files were changed during the search; call autotune again"
-        for name, content in wanted.knobs().variant(result.best).items():
+        for name, content in wanted.found.knobs().variant(result.best).items():
             write_atomically(self._checkout.root / name, content.decode())
         judges = "run_correctness and run_benchmark judge it like any edit"
         if session_on(self._checkout, wanted.found.folder) is None:

@@ -25,11 +25,11 @@ def wrapper_refusal(wanted: Wanted, result: SearchResult) -> str:
         entry = wanted.found.entry_file
     except UsageError as error:
         return str(error)
-    if entry not in wanted.files:
+    if entry not in wanted.found.files:
         return f"{entry}, which defines the entry point, is not editable: the wrapper changes it alone"
-    knobs = wanted.knobs()
+    knobs = wanted.found.knobs()
     named = {name for config in result.checked for name in config}
-    elsewhere = named - _own(wanted, wanted.files[entry]).constants.keys() - HINTS.keys()
+    elsewhere = named - _own(wanted, wanted.found.files[entry]).constants.keys() - HINTS.keys()
     if elsewhere:
         return f"{min(elsewhere)} is set in another module than the entry point's, which the wrapper cannot do"
     if named & HINTS.keys() and any(kernel.file != entry for kernel in knobs.kernels):
@@ -40,7 +40,7 @@ def wrapper_refusal(wanted: Wanted, result: SearchResult) -> str:
 def wrapper_source(wanted: Wanted, result: SearchResult, source: bytes) -> str:
     """Return the wrapper's source, if nothing refuses it. `source` is the entry point's module: as it was searched, or
     with the best config applied."""
-    searched = _own(wanted, wanted.files[wanted.found.entry_file])
+    searched = _own(wanted, wanted.found.files[wanted.found.entry_file])
     names = {name for config in result.checked for name in config}
     start = {name: value for name, value in searched.constants.items() if name in names}
     hints = {
@@ -63,5 +63,5 @@ def wrapper_source(wanted: Wanted, result: SearchResult, source: bytes) -> str:
 
 def _own(wanted: Wanted, source: bytes) -> Knobs:
     """The knobs of the entry point's module alone, when its source is this."""
-    names = {kernel.name for kernel in wanted.knobs().kernels}
+    names = {kernel.name for kernel in wanted.found.knobs().kernels}
     return Knobs({".py": source}, ".py", wanted.found.task.function, names)
