@@ -159,10 +159,8 @@ def convert(value: torch.Tensor, source: DType, target: DType) -> torch.Tensor:
 def root(value: torch.Tensor, dtype: DType, reciprocal: bool) -> torch.Tensor:
     """The square root, or 1 over it, correctly rounded for float32 and smaller: torch's own may be a vector library's,
     which is not."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exact = np.sqrt(value.double().numpy())
-        found = torch.from_numpy(1 / exact if reciprocal else exact)
-    return found if value.dtype == torch.float64 else convert(found, dt.float64, dtype)
+    exact = value.double().sqrt()
+    return convert(1 / exact if reciprocal else exact, dt.float64, dtype)
 
 
 def divided(function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:
