@@ -116,12 +116,8 @@ def for_more_warps(limited_by: str) -> Treatment:
 def _slow_compile(made: Compilation) -> Iterator[Sign]:
     if made.timed_out or made.seconds > SLOW_COMPILE_S:
         tool = "Triton" if made.is_triton else "tileiras"
-        tiles = re.findall(r"Tile\[\w+,\(([\d,]+)\)\]", made.cutile_ir)
-        tiles += [tile.replace("x", ",") for tile in re.findall(r"tensor<((?:\d+x)+)", made.ttir)]
-        extents = max(([int(size) for size in tile.split(",") if size] for tile in tiles), key=math.prod, default=[])
-        largest = f"; the largest tile is {'x'.join(map(str, extents))}" if extents else ""
         ended = "was stopped after" if made.timed_out else "took"
-        yield Sign(Treatment.SMALLER_TILES, f"{tool} {ended} {made.seconds:.0f} s{largest}")
+        yield Sign(Treatment.SMALLER_TILES, f"{tool} {ended} {made.seconds:.0f} s")
 
 
 def _spills(made: Compilation) -> Iterator[Sign]:
