@@ -185,7 +185,7 @@ def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
     assert bench.measure(cached, SCALE_KERNEL).speedup == pytest.approx(1.0)
 
 
-def test_a_search_in_the_wrapper_is_said_to_take_its_first_config(bench: Bench) -> None:
+def test_a_search_in_the_wrapper_takes_its_first_config(bench: Bench) -> None:
     lines = """
 if not found:
     result = exhaustive_search(
@@ -198,13 +198,6 @@ return right(x, factor)
     assert bench.check(searching).passed
     result = bench.measure(searching, SCALE_KERNEL)
     assert result.passed, result.message
-    said = "the entry point's own search has no clock here and took its first config, {'tile': 128}; modelled: mostly "
-    assert result.cases[0].note.startswith(said)
-    assert "search" not in bench.measure(SCALE_KERNEL, searching).cases[0].note
-    boasting = "from tilewright.interpreter import search\nsearch.searched.append(chr(27) + 'x' * 1_000_000)"
-    note = bench.measure(body(f"{boasting}\nreturn right(x, factor)"), SCALE_KERNEL).cases[0].note
-    assert note.startswith("the entry point's own search has no clock here and took its first config, ?xxx")
-    assert len(note) < 600
 
 
 def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:

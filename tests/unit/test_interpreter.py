@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import sys
 from collections.abc import Iterator
@@ -105,39 +104,32 @@ def test_sampling_runs_a_few_blocks_and_capture_none() -> None:
     assert launches[0].counts.blocks == 0
 
 
-def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() -> None:
+def test_blocks_of_different_work_are_sampled_alike() -> None:
     x, out = randn(64 * 64, 4), torch.zeros(64 * 6)
-    trips = []
-    for seed in range(12):
-        with host.running(host.Mode.SAMPLE, seed) as launches:
-            ct.launch(0, (64, 3, 2), kernels.triangle, (x, out))
-        assert launches[0].counts.blocks == SAMPLED_BLOCKS
-        trips.append(launches[0].counts.loop_trips / SAMPLED_BLOCKS)
-    whole = (1 + 64) / 2
-    assert max(trips) < 1.06 * whole
-    assert min(trips) > 0.94 * whole
+    with host.running(host.Mode.SAMPLE) as launches:
+        ct.launch(0, (64, 3, 2), kernels.triangle, (x, out))
+    assert launches[0].counts.blocks == SAMPLED_BLOCKS
+    assert launches[0].counts.loop_trips / SAMPLED_BLOCKS == pytest.approx((1 + 64) / 2, rel=0.06)
 
 
 def test_a_sample_with_many_blocks_at_an_edge_leaves_nothing_out() -> None:
     for rows, columns in ((20 * 4, 33), (4 * 4, 3 * 32 + 1), (2 * 4 + 1, 30 * 32), (40 * 4, 33)):
         x, out = randn(rows, columns), torch.zeros(rows, columns)
-        for seed in range(40):
-            with host.running(host.Mode.SAMPLE, seed) as launches:
-                ct.launch(0, (-(-rows // 4), -(-columns // 32)), kernels.rectangle, (x, out, 4, 32))
-            whole = 2 * rows * columns * 4
-            assert 0.93 * whole < launches[0].dram_bytes() <= whole
+        with host.running(host.Mode.SAMPLE) as launches:
+            ct.launch(0, (-(-rows // 4), -(-columns // 32)), kernels.rectangle, (x, out, 4, 32))
+        whole = 2 * rows * columns * 4
+        assert 0.93 * whole < launches[0].dram_bytes() <= whole
 
 
 def test_a_sample_covers_every_axis_and_what_axes_have_together() -> None:
-    for seed in range(50):
-        numbers = sample((68, 34, 3), random.Random(seed)).tolist()
-        assert len(numbers) == SAMPLED_BLOCKS
-        assert {number % 68 // 2 for number in numbers} == set(range(34))
-        assert {number // 68 % 34 for number in numbers} >= set(range(34))
-        assert {number // (68 * 34) for number in numbers} == set(range(3))
-        triangle = sample((64, 64, 1), random.Random(seed)).tolist()
-        assert 0.45 < sum(number % 64 >= number // 64 for number in triangle) / len(triangle) < 0.56
-    assert sample((6, 2, 1), random.Random(0)).tolist() == [*range(12)]
+    numbers = sample((68, 34, 3)).tolist()
+    assert len(numbers) == SAMPLED_BLOCKS
+    assert {number % 68 // 2 for number in numbers} == set(range(34))
+    assert {number // 68 % 34 for number in numbers} >= set(range(34))
+    assert {number // (68 * 34) for number in numbers} == set(range(3))
+    triangle = sample((64, 64, 1)).tolist()
+    assert 0.45 < sum(number % 64 >= number // 64 for number in triangle) / len(triangle) < 0.56
+    assert sample((6, 2, 1)).tolist() == [*range(12)]
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,6 @@ from tilewright.roofline.model import (
     estimate_call,
 )
 from tilewright.task import Backend, Case, Work, case_label
-from tilewright.text import cut, printable
 from tilewright.wire.record import misfit
 
 COMPULSORY_SHARE = 0.9
@@ -32,8 +31,6 @@ COMPULSORY_SHARE = 0.9
 
 What is missing to 1 is left to the error of sampling.
 """
-CONFIG_LIMIT = 120
-"""Characters that are said of a config that a candidate's own search took."""
 TWO_MODELS = "a model of torch operations and a model of kernels are compared"
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
@@ -53,10 +50,10 @@ def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
     send_arguments(worker, code.task, code.arguments(case, code.cached_inputs(case, seed=0)))
 
 
-def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> CallProfile:
-    """What one call on `case` launches and computes, by a sample of blocks that `seed` stands for."""
+def profile(worker: WorkerHandle, code: TaskCode, case: Case) -> CallProfile:
+    """What one call on `case` launches and computes, by a sample of its blocks."""
     send_inputs(worker, code, case)
-    reply, _ = worker.request("profile", code.task.file.timeout_s, seed=seed)
+    reply, _ = worker.request("profile", code.task.file.timeout_s)
     with described():
         return CallProfile.model_validate(reply["profile"])
 
@@ -70,12 +67,12 @@ def described() -> Iterator[None]:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {misfit(error)}") from None
 
 
-def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[str], None]) -> Profiles:
+def profiles(worker: WorkerHandle, code: TaskCode, tell: Callable[[str], None]) -> Profiles:
     """What one call on each benchmark case does."""
     found: Profiles = {}
     for case in code.task.benchmark_cases(Backend.CPU):
         tell(f"modelling {case_label(case)}")
-        found[case_label(case)] = profile(worker, code, case, seed)
+        found[case_label(case)] = profile(worker, code, case)
     return found
 
 
@@ -136,7 +133,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
                 bound=bound,
                 work_bytes=work.bytes,
                 kernels=_kernels(calls[0]),
-                note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} ({in_parts(estimates[0])}); moves "
+                note=f"modelled: mostly {estimates[0].limit} ({in_parts(estimates[0])}); moves "
                 f"{moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
                 f"interval is the model's {f'error: {TWO_MODELS}' if here else 'resolution'}",
                 **paired,
@@ -156,12 +153,6 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         same=len(arms) == 2 and arms[0] == arms[1] and all(profile.launches for profile in arms[0].values()),
         **overall,
     )
-
-
-def _searched(profile: CallProfile) -> str:
-    """What to know of a candidate that searches its configs itself, where nothing can be timed."""
-    taken = " and ".join(printable(cut(one, CONFIG_LIMIT)) for one in profile.searched)
-    return f"the entry point's own search has no clock here and took its first config, {taken}; " if taken else ""
 
 
 def in_parts(estimate: Estimate) -> str:

@@ -26,11 +26,11 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, need_packages
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import host, search
+from tilewright.interpreter import host
 from tilewright.interpreter.checker import findings_of
 from tilewright.interpreter.hostops import counting
 from tilewright.interpreter.undetermined import Undetermined
-from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
+from tilewright.roofline.model import CallProfile, LaunchProfile
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
@@ -60,18 +60,16 @@ def profile_call(
     candidate: Candidate,
     arguments: dict[str, Any],
     arch: str,
-    seed: int,
     frontend: Frontend,
 ) -> dict[str, Any]:
     """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted.
 
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
-    before = len(search.searched)
     torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
     with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
         candidate(arguments)
-    with host.running(host.Mode.SAMPLE, seed) as launches, counting() as ops:
+    with host.running(host.Mode.SAMPLE) as launches, counting() as ops:
         candidate(arguments)
     launched = any(launch.blocks for launch in launches)
     if frontend is Frontend.TORCH and not launched and not ops:
@@ -81,9 +79,8 @@ def profile_call(
             Status.RAISED,
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
-    searched = search.searched[before:] or search.searched[-1:]  # one that is kept for all cases was made in the first
     profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
-    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
+    return CallProfile(launches=profiles, host=ops).model_dump()
 
 
 def check_call(

@@ -17,10 +17,8 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
 
 import contextlib
 import functools
-import hashlib
 import math
 import os
-import random
 import socket
 import threading
 import time
@@ -87,7 +85,6 @@ class Referee:
             self._on_gpu = OnGpu(self._pool, servers.capturing, folder, tell)
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
-        self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
         self._singles: SingleRuns | None = None
         self._environment: Environment | None = None
 
@@ -188,11 +185,9 @@ class Referee:
         surroundings = self._surroundings()
         if self._backend is Backend.CUDA:
             return self._measured(lambda phases: self._on_gpu.benchmark(code, message, surroundings, phases))
-        # on the same blocks whenever a session asks: their work may differ
-        seeds = Seeds(hashlib.sha256((message["session"] or self._own).encode()).hexdigest())
         least = Rules.model_validate(message["rules"]).model_resolution
         deadline = time.monotonic() + message["limit_s"]
-        return self._measured(lambda phases: self._modelled(code, message["arms"], deadline, seeds, phases, least))
+        return self._measured(lambda phases: self._modelled(code, message["arms"], deadline, phases, least))
 
     def _measured(self, measure: Callable[[measurement.Phases], BenchmarkResult]) -> Message:
         """What is measured on the device, or how that failed, with its seconds."""
@@ -260,7 +255,7 @@ class Referee:
                         worker = self._pool.take("variant", deadline)
                     ending.callback(worker.close)
                     worker.load(code.task.written_in(frontend), Snapshot.model_validate(snapshot))
-                    profiles = [estimation.profile(worker, code, case, seed=0) for case in cases]
+                    profiles = [estimation.profile(worker, code, case) for case in cases]
                 except WorkerFailure as failure:
                     return Modelled(status=failure.status, message=str(failure))
             return Modelled(profiles=profiles, ms=[estimate_call(profile, device).ms for profile in profiles])
@@ -303,16 +298,15 @@ class Referee:
             self._on_gpu.close()
 
     def _modelled(
-        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
+        self, code: TaskCode, snapshots: list[Message], deadline: float, phases: measurement.Phases,
         resolution: float,
     ) -> BenchmarkResult:  # fmt: skip
         arms = []
-        seed = seeds.next()
         for snapshot, label in zip(snapshots, LABELS, strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
                 with phases("profile"), self._workers(code, snapshot, deadline, label) as (worker,):
-                    self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
+                    self._profiles[key] = estimation.profiles(worker, code, self._tell)
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch), resolution)
 

@@ -190,7 +190,7 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        found = profile_call(self.candidate, self._sets[0], self._arch, message["seed"], self._frontend)
+        found = profile_call(self.candidate, self._sets[0], self._arch, self._frontend)
         return {"profile": found}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:

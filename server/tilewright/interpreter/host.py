@@ -7,7 +7,6 @@ interpreter, CUDA devices, streams and events become the CPU's, and device prope
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -82,7 +81,6 @@ class _Host:
     mode: Mode = Mode.RUN
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
-    source: random.Random = field(default_factory=random.Random)
     undetermined: Undetermined = field(default_factory=Undetermined)
     races: Races | None = None
 
@@ -172,7 +170,7 @@ def _launch(
             machine = Execution(_host.programs[key], launch.grid, launch.names, _host.undetermined, _host.races)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             try:
-                launch.counts = machine.run(flat, sample(launch.grid, _host.source) if sampled else None)
+                launch.counts = machine.run(flat, sample(launch.grid) if sampled else None)
             finally:
                 blocks = sorted(machine.printed)
                 print("".join(text for number in blocks for text in machine.printed[number]), end="")
@@ -204,11 +202,9 @@ def executes() -> bool:
 
 
 @contextlib.contextmanager
-def running(
-    mode: Mode, seed: int = 0, undetermined: Undetermined | None = None, races: Races | None = None
-) -> Iterator[list[Launch]]:
-    """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed; `seed` stands for the
-    blocks of a sample. `races` takes what launches can go on from instead of a fault."""
+def running(mode: Mode, undetermined: Undetermined | None = None, races: Races | None = None) -> Iterator[list[Launch]]:
+    """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed.
+    `races` takes what launches can go on from instead of a fault."""
     global _host
     assert _host is not None, "install() comes first"
     before, launches = _host, list[Launch]()
@@ -216,7 +212,6 @@ def running(
         _host,
         mode=mode,
         launches=launches,
-        source=random.Random(seed),
         undetermined=undetermined or Undetermined(),
         races=races,
     )

@@ -7,9 +7,6 @@ from typing import Any
 
 from cuda.tile import tune
 
-searched: list[str] = []
-"""The configs that searches of this process took, each the first of its space."""
-
 
 def first_config(
     search_space: Sequence[Any],
@@ -28,7 +25,6 @@ def first_config(
         raise ValueError("Search space is empty.")
     if not quiet:
         print("tilewright: no GPU to time on; exhaustive_search takes the first config of its space")
-    searched.append(str(search_space[0]))
     return untimed(search_space[0])
 
 

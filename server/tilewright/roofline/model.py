@@ -47,8 +47,6 @@ PRODUCT_ROWS_PER_WARP = 16
 GROUP_WARPS = 4
 """Warps that issue a product together, and the warps of a CTA that only copy where there are bulk copies."""
 LOAD_BYTES_PER_THREAD = 16
-SEARCHED = 3
-"""Configs at most that are told of a candidate's own searches."""
 OVERLAP = 4.5
 """How sharply the longer of two that overlap hides the other: their norm of this order; 1 would be their sum."""
 
@@ -86,9 +84,6 @@ class CallProfile(Record):
 
     launches: list[LaunchProfile]
     host: list[HostWork] = Field(default_factory=list)
-    searched: list[str] = Field(
-        [], max_length=SEARCHED, description="configs that its own searches took, each the first"
-    )
 
     @property
     def where(self) -> str:

@@ -223,7 +223,7 @@ async def begin(
     session = f"{found.name}-{date}-{secrets.token_hex(3)}"
     tests = tests_run(found, backend) if isinstance(found, Task) else ""
     harness = not isinstance(found, Task)
-    runs = runs_from(repository, baseline, folder, backend, arch, session, harness, rules, bool(tests))
+    runs = runs_from(repository, baseline, folder, backend, arch, harness, rules, bool(tests))
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None

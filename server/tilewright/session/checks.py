@@ -36,7 +36,7 @@ async def _check(checkout: Checkout, place: PurePosixPath, tell: Tell) -> Correc
     found = working_candidate(checkout, place)
     runs_tests = bool(tests_run(found.task, Backend.CPU))
     rules = found.task.file.rules
-    runs = runs_from(checkout.repository, found.head, place, Backend.CPU, ARCH, "", False, rules, runs_tests)
+    runs = runs_from(checkout.repository, found.head, place, Backend.CPU, ARCH, False, rules, runs_tests)
     try:
         tell("trying the functions of task.py")
         await runs.work()
@@ -76,7 +76,7 @@ async def _run_tests(checkout: Checkout, place: PurePosixPath, tell: Tell) -> Co
     repository, backend = checkout.repository, backend_here()
     editable = check_tree(repository, task, place, include_dirty=True)
     files = repository.read(editable)
-    runs = runs_from(repository, repository.head(), place, backend, ARCH, "", True, task.file.rules)
+    runs = runs_from(repository, repository.head(), place, backend, ARCH, True, task.file.rules)
     try:
         await runs.environment()
         return await runs.correctness(files, new_secret(), LIMIT_S, tell)

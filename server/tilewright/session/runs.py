@@ -61,11 +61,9 @@ class Runs:
         protected: Files,
         task_folder: PurePosixPath,
         working_tree: Path | None = None,
-        session: str = "",
         rules: Rules = DEFAULT,
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
-        `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
         `rules` are the session's.
 
         Raises `UsageError` where the repository is too large to take snapshots of.
@@ -79,7 +77,6 @@ class Runs:
         """Runs of the repository's own tests, if the task names any that run here."""
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._confined = False  # not asked yet; of this machine it stays true
-        self._session = session
         self._rules = rules
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
@@ -198,9 +195,8 @@ class Runs:
         public draw; default: none. `kept`: by case, the files of the incumbent's programs; without them it is
         captured."""
         arms = [files] if incumbent is None else [files, incumbent]
-        rules, session = self._rules.model_dump(), self._session
         more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs, "kept": kept or {}}
-        more |= {"session": session, "rules": rules, "ordinary": [one and one.model_dump() for one in ordinary]}
+        more |= {"rules": self._rules.model_dump(), "ordinary": [one and one.model_dump() for one in ordinary]}
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
         return BenchmarkResult.model_validate(result)
 
@@ -300,7 +296,7 @@ def need_confinement(confined: bool, isolation: str) -> None:
 def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `UsageError`."""
     runs = runs_from(
-        repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
+        repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch,
         started.harness, started.rules, bool(started.tests),
     )  # fmt: skip
     runs.allow_unconfined(not started.environment.confined)
@@ -313,7 +309,6 @@ def runs_from(
     folder: PurePosixPath,
     backend: Backend,
     arch: str,
-    session: str,
     harness: bool,
     rules: Rules,
     tests: bool = False,
@@ -322,12 +317,12 @@ def runs_from(
     that a native task names. Raises `UsageError`."""
 
     def by_commands() -> Runs:
-        return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
+        return Runs(backend, arch, repository.whole(baseline), folder, repository.root, rules)
 
     if harness:
         return by_commands()
     suite = by_commands() if tests else None  # the larger one first: one that is refused leaves no other behind
-    runs = Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules)
+    runs = Runs(backend, arch, files_for(repository, baseline, folder), folder, None, rules)
     runs.suite = suite
     return runs
 
