@@ -84,7 +84,8 @@ def _kernels(call: CallProfile) -> list[KernelUse]:
 
 def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:
     """What of the compulsory work a call leaves out, by what its sampled blocks do; empty where it does all."""
-    moved, where = profile.dram_bytes, profile.where
+    moved = profile.dram_bytes
+    where = "its kernels, as sampled," if profile.launches else "its torch operations"
     floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
     if latency_ms < floor:
         return (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tilewright.interpreter import memory
-from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
+from tilewright.interpreter.machine import Machine, dtype_of, operation, shape_of
 from tilewright.interpreter.memory import Place
 from tilewright.interpreter.numerics import (
     DType,
@@ -29,16 +29,10 @@ def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
     return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
 
 
-@prepared("make_partition_view", "make_strided_view", "make_gather_scatter_view")
-def _make_view(op: Any) -> Step:
-    name, ty = op.array.name, op.result_var.get_type()
-    form = Form.of(ty)
-
-    def step(machine: Machine, values: Values) -> View:
-        array: View = values[name]
-        return View(ty, array.base, array.shape, array.strides, form)
-
-    return step
+@operation("make_partition_view", "make_strided_view", "make_gather_scatter_view")
+def _make_view(machine: Machine, op: Any, values: Values) -> Any:
+    array, ty = values[op.array.name], op.result_var.get_type()
+    return View(ty, array.base, array.shape, array.strides, Form.of(ty))
 
 
 @operation("make_list_view")

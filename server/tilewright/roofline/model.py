@@ -86,11 +86,6 @@ class CallProfile(Record):
     host: list[HostWork] = Field(default_factory=list)
 
     @property
-    def where(self) -> str:
-        """What does the call's work, in words."""
-        return "its kernels, as sampled," if self.launches else "its torch operations"
-
-    @property
     def flops(self) -> float:
         launched = sum(
             launch.blocks * (sum(launch.matrix_flops.values()) + launch.scalar_flops) for launch in self.launches
