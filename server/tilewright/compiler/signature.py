@@ -122,8 +122,6 @@ def _constant(argument: Any, where: str) -> Any:
     if not isinstance(argument, bool | int | float) and not is_dataclass(argument):
         kind = type(argument).__name__
         raise TypeError(f"Invalid {where}: Could not interpret object of type '{kind}' as a constant.")
-    if isinstance(argument, int) and argument >= 2**64:
-        raise OverflowError("Python int too large to convert to C unsigned long")
     return int(argument) if isinstance(argument, Enum) and isinstance(argument, int) else argument
 
 

@@ -76,11 +76,7 @@ def demangled(symbol: str) -> str:
     """A C++ name as it was written; another name as it is."""
     if not symbol.startswith("_Z"):
         return symbol
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return symbol
-    status, demangle = ctypes.c_int(), library.__cxa_demangle
+    status, demangle = ctypes.c_int(), ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     demangle.restype = ctypes.c_void_p
     at = demangle(symbol.encode(), None, None, ctypes.byref(status))
     if not at:
