@@ -16,10 +16,7 @@ def tidy(text: str) -> str:
 
 def read_text(path: Path) -> str:
     """A file's text; empty where there is none."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def raised(error: BaseException) -> str:
