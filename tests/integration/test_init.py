@@ -317,6 +317,8 @@ def test_a_function_that_fails_is_no_task(package: Path) -> None:
     refused = init(package, *given, "--shape", "64x32", "--yes")
     shown = " ".join(refused.stderr.split())
     assert "fails against its reference before anything was changed: with M=64 N=32 ValueError: bias is 1-D" in shown
+    each = "--shape x=64x32 --shape bias=32"
+    assert f"--shape 64x32 was given to x and bias alike. If they differ, name each: {each}" in shown
     assert (refused.returncode, (package / "perf").exists()) == (2, False)
     named = init(package, *given, "--shape", "x=64x32").stderr
     assert "--shape bias=<its shape> is missing, as in --shape bias=32" in named

@@ -144,8 +144,11 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     left = {file for file, _ in kernels if file and file not in editable}
     if left:
         seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
-    return completed(Proposal(folder, "", seen, beside), files, head, inputs,
-                     ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
+    try:
+        return completed(Proposal(folder, "", seen, beside), files, head, inputs,
+                         ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
+    except UsageError as error:
+        raise UsageError(f"{error}{_alike(shapes, inputs.shapes)}") from None
 
 
 def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
@@ -188,6 +191,17 @@ def completed(
     text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
     found = replace(proposal, text=text, seen=[*proposal.seen, *limits.remarks])
     return checked(found, files, head["frontend"], tell)
+
+
+def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
+    """What to say of a failure if one unnamed shape went to several tensors."""
+    common = given.get("", [])
+    names = [name for name, dims in shapes.items() if name not in given and len(dims) == len(common) > 1]
+    if len(names) < 2:
+        return ""
+    whole, last = "x".join(map(str, common)), common[-1]
+    each = " ".join(f"--shape {name}={last if number else whole}" for number, name in enumerate(names))
+    return f". --shape {whole} was given to {' and '.join(names)} alike. If they differ, name each: {each}"
 
 
 def _is_head(name: str, size: int, shapes: Mapping[str, list[str]]) -> bool:
