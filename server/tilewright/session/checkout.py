@@ -111,7 +111,9 @@ class Checkout:
                 "another worktree (`git worktree add ../other`)"
             ) from None
         try:
-            self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+            text = f"process {os.getpid()} on {socket.gethostname()}"
+            if self._named_holder() != text:  # a call that changes nothing writes nothing
+                write_atomically(self._holder, text)
             yield
         finally:
             self._lock.release()
