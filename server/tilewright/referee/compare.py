@@ -156,11 +156,9 @@ def replayed_in_turns(
 
     scouted = figures(replayer.round(SCOUT, CALL_LIMIT_S))
     judged = range(firsts, len(scouted.events) - 1)
-    pairs, pause_s = (
-        -(-pairs_for(scouted) // draws) * draws,
-        pause_for(max(scouted.events[:-1])),
-    )  # each arm as often on each draw
-    limit_s = min(max(LIMIT_TIMES * max(scouted.events[:-1]) / 1e6, 1.0), CALL_LIMIT_S)
+    longest_us = max(scouted.events[:-1])
+    pairs = -(-pairs_for(scouted) // draws) * draws  # each arm as often on each draw
+    pause_s, limit_s = pause_for(longest_us), min(max(LIMIT_TIMES * longest_us / 1e6, 1.0), CALL_LIMIT_S)
     longest_s = PAUSE_S * 2**LONGER_PAUSES
     for look in looks:
         while len(rounds) < look:
