@@ -45,12 +45,11 @@ ALONE_RUNS = 3
 """Of the baseline, which has nothing to be compared with."""
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
-USED_UP = {
-    True: "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give "
-    "start_session more iteration_minutes",
-    False: "the time for the repository's tests is used up: restrict the task's command to fewer of them",
-}
-"""What is said of a benchmark that has no time left, and of tests."""
+BENCHMARK_USED_UP = (
+    "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give start_session "
+    "more iteration_minutes"
+)
+TESTS_USED_UP = "the time for the repository's tests is used up: restrict the task's command to fewer of them"
 UNUSABLE = b"raise BaseException('Tilewright asks whether anything reads this file')\n"
 """What an editable file holds where it is asked whether a command uses it. No ImportError: a package may catch that,
 and run another backend."""
@@ -225,8 +224,9 @@ class HarnessReferee:
     ) -> tuple[Ran, Place]:
         """Run a command on a fresh copy of a version. Raises `Failure` where no time is left, or it cannot start."""
         left, file = deadline - time.monotonic(), version.task.file
+        used_up = BENCHMARK_USED_UP if isinstance(command, Benchmark) else TESTS_USED_UP
         if left <= 0:
-            raise Failure(Status.TIMEOUT, USED_UP[isinstance(command, Benchmark)])
+            raise Failure(Status.TIMEOUT, used_up)
         place = fresh_place(version.snapshot, self._folder, version.workplace, Path(message["hidden"]))
         if broken:
             (place.folder / broken).write_bytes(UNUSABLE)
@@ -240,7 +240,7 @@ class HarnessReferee:
         except (OSError, ValueError) as error:  # a variable's name may be none
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
         if ran.timed_out and left < command.timeout_s:
-            raise Failure(Status.TIMEOUT, USED_UP[isinstance(command, Benchmark)], ran.last_words)
+            raise Failure(Status.TIMEOUT, used_up, ran.last_words)
         return ran, place
 
     # Surroundings

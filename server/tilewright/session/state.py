@@ -68,11 +68,12 @@ class Attempt:
     def remarks(self) -> list[str]:
         """What a reader of its row should know of what was not looked at."""
         wider = self.measured.sizes if self.measured is not None else None
-        checks = [self.checked.result if self.checked is not None else None, wider]
-        notes = [note for check in checks if check is not None for note in check.notes]
+        found = self.checked.result if self.checked is not None else None
+        checks = [check for check in (found, wider) if check is not None]
+        notes = [note for check in checks for note in check.notes]
         if self.is_kept and self.result is not None and self.result.modelled:  # its sizes may be too large to run
             timed = max((case.case for case in self.result.cases), key=volume)
-            ran = max((run.case for check in checks if check is not None for run in check.cases), key=volume)
+            ran = max((run.case for check in checks for run in check.cases), key=volume)
             if volume(timed) > volume(ran):
                 sizes, most = (
                     {name: one[name] for name in one if timed.get(name) != ran.get(name)} for one in (timed, ran)
