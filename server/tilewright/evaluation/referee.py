@@ -150,8 +150,8 @@ class Referee:
                     by = replace(by, tunes=tunes, switched=switched)
 
                 def once(some: list[Run]) -> CorrectnessResult:
-                    beside = self._gpu and searches and not widely
-                    aside = self._on_gpu.aside(code, snapshot) if beside else contextlib.nullcontext()
+                    beside = self._gpu and searches
+                    aside = self._on_gpu.aside(code, snapshot, widely) if beside else contextlib.nullcontext()
                     return judged_undisturbed(lambda by: judge(by, some), by, aside, deadline)
 
                 result = judged_fairly(once, runs, versions, deadline, own, widely)

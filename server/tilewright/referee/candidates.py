@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -24,10 +25,10 @@ from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Sto
 from tilewright.referee.captures import (
     Arguments,
     CallCaptured,
+    OrdinaryCalls,
     OtherLaunches,
     capture_calls,
     confirm_launches,
-    ordinary_calls,
 )
 from tilewright.referee.variants import capture_variants
 from tilewright.task import Case, TaskError, case_label
@@ -54,6 +55,8 @@ class Programs:
     def __init__(self, server: ForkServer) -> None:
         self._server = server
         self._last: tuple[str, list[CallCaptured]] = "", []
+        self._again: tuple[str, list[CallCaptured]] = "", []
+        self._ready: tuple[str, OrdinaryCalls] | None = None
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -80,8 +83,12 @@ class Programs:
         label: str,
         settle: Callable[[], None] = lambda: None,
     ) -> list[CallCaptured]:
-        """The same, captured now. `settle` waits, before calls are captured, until no other process of ours starts,
-        which would disturb a tuner. Raises `WorkerFailure` of the arm `label` where it fails."""
+        """The same, captured now, or once more beside the last check. `settle` waits, before calls are captured, until
+        no other process of ours starts, which would disturb a tuner. Raises `WorkerFailure` of the arm `label` where it
+        fails."""
+        (key, found), self._again = self._again, ("", [])
+        if key == _key(code, snapshot, cases):
+            return found
         settle()
         return self._captured(code, snapshot, cases, label)
 
@@ -128,10 +135,37 @@ class Programs:
         """What an ordinary call launches in each case, and how long it takes, with those of the case's programs that
         launch the same: nothing else goes on meanwhile. Raises `OtherLaunches` where none does, `InProcess` where what
         a call launches cannot be recorded, and `WorkerFailure` where it fails."""
-        draws = [self._draws(code, case)[0] for case in cases]
+        ready, self._ready = self._ready, None
         with self._failing(label):
-            recorded = ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s)
+            known = ready is not None and ready[0] == _key(code, snapshot, cases)
+            with ready[1] if ready is not None and known else self._ordinary(code, snapshot, cases) as calls:
+                recorded = calls.make()
         return [*zip(recorded, confirm_launches(recorded, programs), strict=True)]
+
+    @contextlib.contextmanager
+    def prepared(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int, own: set[int]
+    ) -> Iterator[Callable[[], object]]:
+        """Prepare the process that `confirm` asks within the block, beside other work, until what this gives is called.
+        The process joins `own`. Nothing is prepared where its arguments are not small beside `room`, the bytes of the
+        GPU's memory."""
+        if not self._fits(code, cases, room):
+            yield lambda: None
+            return
+        with self._failing(""):
+            calls = self._ordinary(code, snapshot, cases)
+        with ThreadPoolExecutor(1) as thread, calls:
+            own.add(calls.pid)
+            preparing = thread.submit(calls.prepare)
+            self._ready = _key(code, snapshot, cases), calls
+            try:
+                yield functools.partial(wait, [preparing])
+            finally:
+                self._ready = None
+
+    def _ordinary(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> OrdinaryCalls:
+        draws = [self._draws(code, case)[0] for case in cases]
+        return OrdinaryCalls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s)
 
     def public(self, code: TaskCode, case: Case) -> Sequence[Sent]:
         """The contents of the inputs of an ordinary call."""
@@ -163,20 +197,26 @@ class Programs:
         except (InProcess, UsageError) as error:
             raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
 
-    def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
+    def captured_aside(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int, again: bool = False
+    ) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
-        done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no program, or that
-        may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when it is asked
-        for."""
+        done. `again`: once more than what is known, for `anew`. `room`: the bytes of the GPU's memory. A call that
+        fails beside other work, that is no program, or that may have tuned, whose choice the other work disturbs,
+        counts for nothing: it is captured when it is asked for."""
         key = _key(code, snapshot, cases)
 
         def work(stop: Stop) -> list[CallCaptured]:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
-            self._last = key, found
+            if again:
+                self._again = key, found
+            else:
+                self._last = key, found
 
-        due = key != self._last[0] and self._fits(code, cases, room)
+        known = key == self._last[0] and all(one.fixed for one in self._last[1])
+        due = (known if again else key != self._last[0]) and self._fits(code, cases, room)
         return self._aside(work, take, room) if due else contextlib.nullcontext()
 
     @contextlib.contextmanager

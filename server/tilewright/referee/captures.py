@@ -3,6 +3,7 @@ launches what a program does."""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -283,22 +284,48 @@ def captured_call(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tup
     return program, found
 
 
-def ordinary_calls(server: ForkServer, entry: Entry, draws: Sequence[Arguments], limit_s: float) -> list[Recorded]:
-    """What each call launches and how long it takes, one after the other in a fresh process that captures nothing, with
-    torch's own allocator and without what was compiled or tuned before. `limit_s`: for an import, or for the calls on
-    one of the draws.
+class OrdinaryCalls:
+    """A fresh process that calls an entry point, and captures nothing, with torch's own allocator and without what was
+    compiled or tuned before. A context manager: the process ends with the block."""
 
-    Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where no worker can start.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True) as folder,
-        CaptureWorker(server, entry, Path(folder), "ordinary") as worker,
-    ):
-        recorded = []
-        for draw in draws:
-            set_arguments(worker, draw, 1, limit_s)
-            recorded.append(worker.ask(MakeCall(), Recorded, (), limit_s)[0])
-    return recorded
+    def __init__(self, server: ForkServer, entry: Entry, draws: Sequence[Arguments], limit_s: float) -> None:
+        """`limit_s`: for an import, or for the calls on one of the draws. Raises RuntimeError where no worker can
+        start."""
+        self._draws = draws
+        self._limit_s = limit_s
+        self._ready = False
+        with contextlib.ExitStack() as stack:
+            made = tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+            self._worker = stack.enter_context(CaptureWorker(server, entry, folder, "ordinary"))
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> OrdinaryCalls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._worker.pid
+
+    def prepare(self) -> None:
+        """Have it import the entry point, and take the arguments of the first call. Raises as `make` does."""
+        if not self._ready:
+            set_arguments(self._worker, self._draws[0], 1, self._limit_s)
+            self._ready = True
+
+    def make(self) -> list[Recorded]:
+        """What each call launches and how long it takes. Raises `EntryFailed`, `InProcess` where the launches cannot be
+        recorded, and RuntimeError where the worker could not start."""
+        self.prepare()
+        recorded = [self._worker.ask(MakeCall(), Recorded, (), self._limit_s)[0]]
+        for draw in self._draws[1:]:
+            set_arguments(self._worker, draw, 1, self._limit_s)
+            recorded.append(self._worker.ask(MakeCall(), Recorded, (), self._limit_s)[0])
+        return recorded
 
 
 def confirm_launches(recorded: Sequence[Recorded], programs: Sequence[Sequence[Program]]) -> list[list[Program]]:

@@ -51,6 +51,11 @@ def _side_by_side() -> int:
     return max(min(cpus() // CPUS_EACH, MOST_WORKERS), 1)
 
 
+def _memory() -> int:
+    """Bytes of the GPU's memory."""
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
 class OnGpu:
     """Benchmarks candidates; `close` ends its processes."""
 
@@ -71,16 +76,15 @@ class OnGpu:
         with self._run(code, message, environment, phases) as run:
             return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
-    def aside(self, code: TaskCode, snapshot: Snapshot) -> Aside:
+    def aside(self, code: TaskCode, snapshot: Snapshot, again: bool) -> Aside:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
-        will need."""
-        memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
-        return self._programs.captured_aside(code, snapshot, cases, memory)
+        will need; `again`, what one that confirms will."""
+        return self._programs.captured_aside(code, snapshot, code.task.benchmark_cases(Backend.CUDA), _memory(), again)
 
     def side_by_side(self, code: TaskCode) -> int:
         """How many workers a check takes, if the GPU has room for them and for one more."""
         largest = max((code.work(case).bytes for case in code.task.benchmark_cases(Backend.CUDA)), default=1.0)
-        room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest) - 1
+        room = _memory() // int(MEMORY_EACH * largest) - 1
         return max(min(_side_by_side(), room), 1)
 
     def whole(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
@@ -133,6 +137,7 @@ class OnGpu:
                 phases=phases,
                 tell=self._tell,
                 in_process=in_process,
+                memory=_memory(),
                 settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,

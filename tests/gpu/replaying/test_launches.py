@@ -12,9 +12,10 @@ from tilewright import api
 from tilewright.programs.launches import launch_differences, launches_of
 from tilewright.programs.model import Copy, Kernel, Memset
 from tilewright.referee.capture_worker import Entry, EntryFailed
-from tilewright.referee.captures import Arguments, OtherLaunches, confirm_launches, ordinary_calls
+from tilewright.referee.captures import Arguments, OrdinaryCalls, OtherLaunches, confirm_launches
 from tilewright.referee.replayer import exclusive_gpu
 from tilewright.wire.launches import KernelLaunch, Launch
+from tilewright.wire.messages import Recorded
 
 pytestmark = pytest.mark.gpu
 LIMIT_S = 300.0
@@ -33,10 +34,14 @@ def asked(name: str) -> tuple[Entry, Arguments]:
     return Entry(folder, module, entry.__qualname__, "torch"), api._draw(bound, bound)
 
 
+def ordinary_calls(entry: Entry, draw: Arguments) -> list[Recorded]:
+    with OrdinaryCalls(api._capture_server(), entry, [draw], LIMIT_S) as calls:
+        return calls.make()
+
+
 def recorded(name: str) -> list[Launch]:
-    entry, draw = asked(name)
     with exclusive_gpu():
-        return ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S)[0].launches
+        return ordinary_calls(*asked(name))[0].launches
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -67,7 +72,7 @@ def test_what_does_something_else_when_captured_is_refused(name: str, why: str) 
     program, (entry, draw) = program_of(name), asked(name)
     told = "launches other kernels outside capture; write the tuned config down: "
     with exclusive_gpu(), pytest.raises(OtherLaunches, match=f"^{told}.*{why}"):
-        confirm_launches(ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S), [[program]])
+        confirm_launches(ordinary_calls(entry, draw), [[program]])
 
 
 def test_an_ordinary_call_that_fails_is_the_entry_points_fault() -> None:

@@ -29,11 +29,11 @@ from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Sto
 from tilewright.referee.captures import (
     Arguments,
     CallCaptured,
+    OrdinaryCalls,
     OtherLaunches,
     capture_calls,
     capture_twice,
     confirm_launches,
-    ordinary_calls,
 )
 from tilewright.wire.channel import Channel, ChannelClosed
 from tilewright.wire.launches import KernelLaunch
@@ -352,6 +352,11 @@ def test_a_worker_that_ends_or_does_not_answer_is_the_candidates_fault(
 
 
 TWICE = program([copied(), fill(OUT, 20), fill(OUT, 21)])
+
+
+def ordinary_calls(*of: Any) -> list[Recorded]:
+    with OrdinaryCalls(*of) as calls:
+        return calls.make()
 
 
 def told(*launches: Any) -> Claim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -189,18 +189,122 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
     assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured((ONE,))]
 
 
+def test_a_further_capture_beside_a_check_is_there_for_a_benchmark_that_confirms(
+    code: TaskCode, captured: list[int]
+) -> None:
+    """Once: each confirmation takes captures of its own."""
+    made = programs()
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    assert captured == [], "nothing is known that this would be a further capture of"
+    made.of(code, OTHER, [PLAIN], "candidate")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    assert captured == [1, 1]
+    made.of(code, OTHER, [PLAIN], "candidate")
+    assert made.anew(code, OTHER, [PLAIN], "candidate")[0].programs == (ONE,)
+    assert captured == [1, 1]
+    made.anew(code, OTHER, [PLAIN], "candidate")
+    assert captured == [1, 1, 1]
+
+
+def test_what_was_captured_further_is_of_one_candidate(code: TaskCode, captured: list[int]) -> None:
+    made = programs()
+    made.of(code, OTHER, [PLAIN], "candidate")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    made.anew(code, SNAPSHOT, [PLAIN], "candidate")
+    assert captured == [1, 1, 1]
+
+
+def test_what_tunes_is_not_captured_further_beside_a_check(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work disturbs the choice."""
+    asked: list[int] = []
+
+    def capture(*_: Any) -> list[CallCaptured]:
+        asked.append(1)
+        return [CallCaptured((ONE,), tuned=True)]
+
+    monkeypatch.setattr(candidates, "capture_calls", capture)
+    made = programs()
+    made.of(code, OTHER, [PLAIN], "candidate")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True) as stop:
+        assert stop is None
+    assert asked == [1]
+
+
 MORE = program([copied(), fill(OUT, 20), fill(OUT, 21)])
 """It launches more than `ONE` does."""
 
 
-def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0]) for us in (5.0, 6.0)]
-    answers = [[one] for one in calls]
-    monkeypatch.setattr(candidates, "ordinary_calls", lambda *_: answers.pop(0))
+class Process:
+    """Stands for `OrdinaryCalls`: what it was asked, in turn."""
+
+    pid = 7
+    asked: ClassVar[list[str]] = []
+    answers: ClassVar[list[Any]] = []
+    fails: ClassVar[Exception | None] = None
+
+    def __init__(self, server: Any, entry: Any, draws: Sequence[Arguments], limit_s: float) -> None:
+        self.draws = draws
+        self.ready = False
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.asked.append("end")
+
+    def prepare(self) -> None:
+        self.ready = True
+        self.asked.append("prepare")
+
+    def make(self) -> Any:
+        self.asked.append("make, prepared" if self.ready else "make")
+        if self.fails is not None:
+            raise self.fails
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
+    made = type("Own", (Process,), {"asked": [], "answers": [], "fails": None})
+    monkeypatch.setattr(candidates, "OrdinaryCalls", made)
+    return made
+
+
+def ordinary(us: float) -> Recorded:
+    return Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0])
+
+
+def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, process: type[Process]) -> None:
+    calls = [ordinary(us) for us in (5.0, 6.0)]
+    process.answers += [[one] for one in calls]
     made = programs()
     assert made.confirm(code, SNAPSHOT, [PLAIN], [[MORE, ONE]], "candidate") == [(calls[0], [ONE])]
     with pytest.raises(OtherLaunches):
         made.confirm(code, SNAPSHOT, [PLAIN], [[MORE]], "candidate")
+
+
+def test_an_ordinary_call_s_process_is_prepared_beside_other_work(code: TaskCode, process: type[Process]) -> None:
+    made, own, call = programs(), set[int](), ordinary(5.0)
+    process.answers += [[call]] * 3
+    with made.prepared(code, SNAPSHOT, [PLAIN], ROOM, own) as ready:
+        ready()
+        assert (own, process.asked) == ({7}, ["prepare"])
+        made.confirm(code, OTHER, [PLAIN], [[ONE]], "incumbent")
+        assert process.asked[1:] == ["make", "end"], "it is another version's"
+    del process.asked[:]
+    with made.prepared(code, SNAPSHOT, [PLAIN], ROOM, own) as ready:
+        ready()
+        assert made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "candidate") == [(call, [ONE])]
+        assert process.asked == ["prepare", "make, prepared", "end"]
+        made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "candidate")
+        assert process.asked[3:] == ["make", "end"], "a process makes its calls once"
+    del process.asked[:]
+    with made.prepared(code, SNAPSHOT, [PLAIN], candidates.AHEAD * 8 - 1, own) as ready:
+        ready()
+    assert process.asked == [], "it is too large"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -267,19 +371,13 @@ def test_an_argument_that_no_call_can_take_is_the_tasks_fault(code: TaskCode, ca
     ],
 )
 def test_an_ordinary_call_s_failures_are_of_the_arm_that_it_is_of(
-    code: TaskCode, monkeypatch: pytest.MonkeyPatch, error: Exception, status: Status | None
+    code: TaskCode, process: type[Process], error: Exception, status: Status | None
 ) -> None:
     """That what it launches cannot be recorded is no failure."""
-
-    def called(server: Any, entry: Any, draws: Sequence[Arguments], *_: Any) -> None:
-        asked.append([[len(data) for data in draw.tensors] for draw in draws])
-        raise error
-
-    asked: list[list[list[int]]] = []
-    monkeypatch.setattr(candidates, "ordinary_calls", called)
+    process.fails = error
     with pytest.raises(WorkerFailure if status else type(error)) as failed:
         programs().confirm(code, SNAPSHOT, [PLAIN, {"N": 8}], [[ONE], [ONE]], "incumbent")
-    assert asked == [[[16], [32]]]
+    assert process.asked == ["make", "end"]
     if status:
         assert isinstance(failed.value, WorkerFailure)
         assert (failed.value.status, failed.value.label, str(failed.value)) == (status, "incumbent", str(error))
