@@ -193,7 +193,6 @@ class Stage:
             phases=Phases(),
             tell=self.told.append,
             in_process=in_process,
-            memory=0,
             settle=lambda: None,
             device=None,
             **more,

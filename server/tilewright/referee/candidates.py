@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -44,6 +43,7 @@ SHARE = 8
 """Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
+POLL_S = 0.1
 Found = TypeVar("Found")
 Aside = AbstractContextManager[Stop | None]
 """Work that is done while the block runs, until that sets what it is given; None where nothing is to be done."""
@@ -56,7 +56,7 @@ class Programs:
         self._server = server
         self._last: tuple[str, list[CallCaptured]] = "", []
         self._again: tuple[str, list[CallCaptured]] = "", []
-        self._ready: tuple[str, OrdinaryCalls] | None = None
+        self._tried: tuple[str, OrdinaryCalls | None] = "", None
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -135,33 +135,15 @@ class Programs:
         """What an ordinary call launches in each case, and how long it takes, with those of the case's programs that
         launch the same: nothing else goes on meanwhile. Raises `OtherLaunches` where none does, `InProcess` where what
         a call launches cannot be recorded, and `WorkerFailure` where it fails."""
-        ready, self._ready = self._ready, None
+        key, ready = self._tried
         with self._failing(label):
-            known = ready is not None and ready[0] == _key(code, snapshot, cases)
-            with ready[1] if ready is not None and known else self._ordinary(code, snapshot, cases) as calls:
-                recorded = calls.make()
+            if ready is None or key != _key(code, snapshot, cases):
+                ready = self._ordinary(code, snapshot, cases)
+            else:
+                self._tried = "", None
+            with ready:
+                recorded = ready.make()
         return [*zip(recorded, confirm_launches(recorded, programs), strict=True)]
-
-    @contextlib.contextmanager
-    def prepared(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int, own: set[int]
-    ) -> Iterator[Callable[[], object]]:
-        """Prepare the process that `confirm` asks within the block, beside other work, until what this gives is called.
-        The process joins `own`. Nothing is prepared where its arguments are not small beside `room`, the bytes of the
-        GPU's memory."""
-        if not self._fits(code, cases, room):
-            yield lambda: None
-            return
-        with self._failing(""):
-            calls = self._ordinary(code, snapshot, cases)
-        with ThreadPoolExecutor(1) as thread, calls:
-            own.add(calls.pid)
-            preparing = thread.submit(calls.prepare)
-            self._ready = _key(code, snapshot, cases), calls
-            try:
-                yield functools.partial(wait, [preparing])
-            finally:
-                self._ready = None
 
     def _ordinary(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> OrdinaryCalls:
         draws = [self._draws(code, case)[0] for case in cases]
@@ -201,23 +183,49 @@ class Programs:
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int, again: bool = False
     ) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
-        done. `again`: once more than what is known, for `anew`. `room`: the bytes of the GPU's memory. A call that
-        fails beside other work, that is no program, or that may have tuned, whose choice the other work disturbs,
-        counts for nothing: it is captured when it is asked for."""
+        done. `again`: once more, for `anew`, and make its ordinary calls in the process that `confirm` asks, so that
+        compilers are done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no
+        program, or that may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when
+        it is asked for."""
         key = _key(code, snapshot, cases)
+        self.close()
 
-        def work(stop: Stop) -> list[CallCaptured]:
+        def capture(stop: Stop) -> list[CallCaptured]:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
-            if again:
-                self._again = key, found
-            else:
-                self._last = key, found
+            self._last = key, found
+
+        def more(stop: Stop) -> list[CallCaptured]:
+            with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
+                calls = stack.enter_context(self._ordinary(code, snapshot, cases))
+                trying = thread.submit(calls.make)
+                found = capture(stop)
+                while not (trying.done() or stop.is_set()):
+                    wait([trying], POLL_S)
+                if trying.done() and trying.exception() is None:  # else whoever asks for them finds out why
+                    stack.pop_all()
+                    self._tried = key, calls
+            return found
+
+        def take_more(found: list[CallCaptured]) -> None:
+            self._again = key, found
 
         known = key == self._last[0] and all(one.fixed for one in self._last[1])
-        due = (known if again else key != self._last[0]) and self._fits(code, cases, room)
-        return self._aside(work, take, room) if due else contextlib.nullcontext()
+        if not (known if again else key != self._last[0]) or not self._fits(code, cases, room):
+            return contextlib.nullcontext()
+        return self._aside(more, take_more, room) if again else self._aside(capture, take, room)
+
+    @property
+    def waiting(self) -> int | None:
+        """The process that has tried its ordinary calls, if there is one."""
+        return self._tried[1].pid if self._tried[1] is not None else None
+
+    def close(self) -> None:
+        """End that process."""
+        if (calls := self._tried[1]) is not None:
+            calls.close()
+        self._tried = "", None
 
     @contextlib.contextmanager
     def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None], room: int) -> Iterator[Stop]:

@@ -293,7 +293,6 @@ class OrdinaryCalls:
         start."""
         self._draws = draws
         self._limit_s = limit_s
-        self._ready = False
         with contextlib.ExitStack() as stack:
             made = tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(made))
@@ -304,28 +303,26 @@ class OrdinaryCalls:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self.close()
 
     @property
     def pid(self) -> int:
         """Of its process."""
         return self._worker.pid
 
-    def prepare(self) -> None:
-        """Have it import the entry point, and take the arguments of the first call. Raises as `make` does."""
-        if not self._ready:
-            set_arguments(self._worker, self._draws[0], 1, self._limit_s)
-            self._ready = True
-
     def make(self) -> list[Recorded]:
-        """What each call launches and how long it takes. Raises `EntryFailed`, `InProcess` where the launches cannot be
-        recorded, and RuntimeError where the worker could not start."""
-        self.prepare()
-        recorded = [self._worker.ask(MakeCall(), Recorded, (), self._limit_s)[0]]
-        for draw in self._draws[1:]:
+        """What each call launches and how long it takes; compilers are done before in a process that has made them.
+        Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where the worker could
+        not start."""
+        recorded = []
+        for draw in self._draws:
             set_arguments(self._worker, draw, 1, self._limit_s)
             recorded.append(self._worker.ask(MakeCall(), Recorded, (), self._limit_s)[0])
         return recorded
+
+    def close(self) -> None:
+        """End the process."""
+        self._stack.close()
 
 
 def confirm_launches(recorded: Sequence[Recorded], programs: Sequence[Sequence[Program]]) -> list[list[Program]]:

@@ -56,8 +56,7 @@ class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
     are kept, `with_inputs` of a public draw. `kept`: by case, the files of the incumbent's programs. `confirms`: the
     candidate is captured anew, and one that gains has to launch the same in an ordinary call. `in_process`: gives what
-    times both versions in their own processes. `memory`: bytes of
-    the GPU's. `settle`: waits until no other process of ours starts. `ordinary`: the
+    times both versions in their own processes. `settle`: waits until no other process of ours starts. `ordinary`: the
     incumbent's ordinary calls by case, from its own record, if they are there."""
 
     code: TaskCode
@@ -70,7 +69,6 @@ class Run:
     phases: Phases
     tell: Callable[[str], None]
     in_process: Callable[[], AbstractContextManager[Bench]]
-    memory: int
     settle: Callable[[], None]
     confirms: bool = False
     store: Path | None = None
@@ -161,14 +159,13 @@ class Measuring:
         gains = run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1
         if not gains and (incumbent is not None or run.with_inputs):
             return result
-        with self._recording() as recording, self._outside.prepared(run, result, candidate) as ready:
+        with self._recording() as recording:
             recording.begin()  # it makes a CUDA context, and compiles: nothing of that while a call is timed
             run.recorder.own.update(filter(None, [recording.pid]))
             with run.phases("classes"):
                 result = self._judged_on_classes(run, result, mine, theirs)
             with contextlib.suppress(ReplayerGone):  # it is tried again
                 recording.start()
-            ready()
             if incumbent is None:
                 with run.phases("ordinary call"):
                     return self._outside.known(run, recording, result, (candidate, mine))

@@ -103,11 +103,12 @@ class OnGpu:
     @property
     def pids(self) -> list[int]:
         """Of processes that hold the GPU the whole time."""
-        return [*filter(None, [self._replayer.pid])]
+        return [*filter(None, [self._replayer.pid, self._programs.waiting])]
 
     def close(self) -> None:
         """End the replayer, and what workers are forked from."""
         self._replayer.close()
+        self._programs.close()
         self.server.close()
 
     @contextlib.contextmanager
@@ -137,7 +138,6 @@ class OnGpu:
                 phases=phases,
                 tell=self._tell,
                 in_process=in_process,
-                memory=_memory(),
                 settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,16 +47,6 @@ class Outside:
         """`replayer`, which takes memory, ends where that needs it."""
         self._programs = programs
         self._replayer = replayer
-
-    def prepared(
-        self, run: Run, result: BenchmarkResult, candidate: Snapshot
-    ) -> AbstractContextManager[Callable[[], object]]:
-        """Prepare the candidate's ordinary calls within the block, beside other work, until what this gives is
-        called."""
-        cases = [result.cases[number].case for number in _replayed(result)]
-        if not cases:
-            return contextlib.nullcontext(lambda: None)
-        return self._programs.prepared(run.code, candidate, cases, run.memory, run.recorder.own)
 
     def confirmed(
         self, run: Run, recording: Replayer, result: BenchmarkResult, candidate: Version, incumbent: Version

@@ -72,6 +72,45 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+class Process:
+    """Stands for `OrdinaryCalls`: what it was asked, in turn."""
+
+    pid = 7
+    asked: ClassVar[list[str]] = []
+    answers: ClassVar[list[Any]] = []
+    fails: ClassVar[Exception | None] = None
+
+    def __init__(self, server: Any, entry: Any, draws: Sequence[Arguments], limit_s: float) -> None:
+        self.made = False
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.asked.append("end")
+
+    def make(self) -> Any:
+        self.asked.append("make again" if self.made else "make")
+        self.made = True
+        if self.fails is not None:
+            raise self.fails
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
+    made = type("Own", (Process,), {"asked": [], "answers": [], "fails": None})
+    monkeypatch.setattr(candidates, "OrdinaryCalls", made)
+    return made
+
+
+def ordinary(us: float) -> Recorded:
+    return Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0])
+
+
 def programs() -> Programs:
     return Programs(None)  # type: ignore[arg-type]
 
@@ -190,10 +229,11 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
 
 
 def test_a_further_capture_beside_a_check_is_there_for_a_benchmark_that_confirms(
-    code: TaskCode, captured: list[int]
+    code: TaskCode, captured: list[int], process: type[Process]
 ) -> None:
     """Once: each confirmation takes captures of its own."""
     made = programs()
+    process.answers += [[ordinary(5.0)]] * 2
     with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
         pass
     assert captured == [], "nothing is known that this would be a further capture of"
@@ -208,8 +248,11 @@ def test_a_further_capture_beside_a_check_is_there_for_a_benchmark_that_confirms
     assert captured == [1, 1, 1]
 
 
-def test_what_was_captured_further_is_of_one_candidate(code: TaskCode, captured: list[int]) -> None:
+def test_what_was_captured_further_is_of_one_candidate(
+    code: TaskCode, captured: list[int], process: type[Process]
+) -> None:
     made = programs()
+    process.answers += [[ordinary(5.0)]]
     made.of(code, OTHER, [PLAIN], "candidate")
     with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
         pass
@@ -237,46 +280,6 @@ MORE = program([copied(), fill(OUT, 20), fill(OUT, 21)])
 """It launches more than `ONE` does."""
 
 
-class Process:
-    """Stands for `OrdinaryCalls`: what it was asked, in turn."""
-
-    pid = 7
-    asked: ClassVar[list[str]] = []
-    answers: ClassVar[list[Any]] = []
-    fails: ClassVar[Exception | None] = None
-
-    def __init__(self, server: Any, entry: Any, draws: Sequence[Arguments], limit_s: float) -> None:
-        self.draws = draws
-        self.ready = False
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.asked.append("end")
-
-    def prepare(self) -> None:
-        self.ready = True
-        self.asked.append("prepare")
-
-    def make(self) -> Any:
-        self.asked.append("make, prepared" if self.ready else "make")
-        if self.fails is not None:
-            raise self.fails
-        return self.answers.pop(0)
-
-
-@pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
-    made = type("Own", (Process,), {"asked": [], "answers": [], "fails": None})
-    monkeypatch.setattr(candidates, "OrdinaryCalls", made)
-    return made
-
-
-def ordinary(us: float) -> Recorded:
-    return Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0])
-
-
 def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, process: type[Process]) -> None:
     calls = [ordinary(us) for us in (5.0, 6.0)]
     process.answers += [[one] for one in calls]
@@ -286,25 +289,36 @@ def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, process: type[Pr
         made.confirm(code, SNAPSHOT, [PLAIN], [[MORE]], "candidate")
 
 
-def test_an_ordinary_call_s_process_is_prepared_beside_other_work(code: TaskCode, process: type[Process]) -> None:
-    made, own, call = programs(), set[int](), ordinary(5.0)
-    process.answers += [[call]] * 3
-    with made.prepared(code, SNAPSHOT, [PLAIN], ROOM, own) as ready:
-        ready()
-        assert (own, process.asked) == ({7}, ["prepare"])
-        made.confirm(code, OTHER, [PLAIN], [[ONE]], "incumbent")
-        assert process.asked[1:] == ["make", "end"], "it is another version's"
-    del process.asked[:]
-    with made.prepared(code, SNAPSHOT, [PLAIN], ROOM, own) as ready:
-        ready()
-        assert made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "candidate") == [(call, [ONE])]
-        assert process.asked == ["prepare", "make, prepared", "end"]
-        made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "candidate")
-        assert process.asked[3:] == ["make", "end"], "a process makes its calls once"
-    del process.asked[:]
-    with made.prepared(code, SNAPSHOT, [PLAIN], candidates.AHEAD * 8 - 1, own) as ready:
-        ready()
-    assert process.asked == [], "it is too large"
+def test_ordinary_calls_are_tried_beside_a_check_in_the_process_that_makes_them(
+    code: TaskCode, captured: list[int], process: type[Process]
+) -> None:
+    made, call = programs(), ordinary(5.0)
+    process.answers += [[call]] * 5
+    made.of(code, OTHER, [PLAIN], "candidate")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    assert (process.asked, made.waiting) == (["make"], 7)
+    made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "incumbent")
+    assert (process.asked[1:], made.waiting) == (["make", "end"], 7), "it is another version's"
+    assert made.confirm(code, OTHER, [PLAIN], [[ONE]], "candidate") == [(call, [ONE])]
+    assert (process.asked[3:], made.waiting) == (["make again", "end"], None)
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    made.captured_aside(code, SNAPSHOT, [PLAIN], ROOM)
+    assert (process.asked[5:], made.waiting) == (["make", "end"], None), "it was not asked any more"
+
+
+def test_ordinary_calls_that_fail_beside_a_check_are_made_anew(
+    code: TaskCode, captured: list[int], process: type[Process]
+) -> None:
+    made = programs()
+    made.of(code, OTHER, [PLAIN], "candidate")
+    process.fails = EntryFailed("crashed", "out of memory")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    assert (process.asked, made.waiting) == (["make", "end"], None)
+    assert made.anew(code, OTHER, [PLAIN], "candidate")[0].programs == (ONE,)
+    assert captured == [1, 1], "what was captured counts all the same"
 
 
 @pytest.mark.parametrize("fails", [False, True])
