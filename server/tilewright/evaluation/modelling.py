@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.assembling import Lowered, assemble
+from tilewright.compiler.assembling import assemble
+from tilewright.compiler.compilation import Lowered
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.sass import instructions

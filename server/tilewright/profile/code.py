@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.sass import instructions, mix_by_line
 from tilewright.text import cut
 from tilewright.wire.launches import KernelLaunch
 
@@ -36,7 +35,7 @@ def read_code(
 
 def _read(file: Path, symbol: str, triton: bool) -> list[Compilation]:
     """What is known of a kernel: nothing, if its image holds other kernels, too, since it is a library's."""
-    from tilewright.compiler.cubin import disassemble, resources
+    from tilewright.compiler.cubin import machine_code
     from tilewright.programs.format import read
     from tilewright.programs.images import kernels
     from tilewright.programs.model import Kernel
@@ -47,15 +46,6 @@ def _read(file: Path, symbol: str, triton: bool) -> list[Compilation]:
     image = program.images[node.image]
     if kernels(image) != {symbol}:
         return []
-    with tempfile.TemporaryDirectory(prefix="tilewright-code-") as folder:
-        listed = [*instructions(disassemble(image, Path(folder)))]
-    return [
-        Compilation(
-            kernel=symbol,
-            symbol=symbol,
-            arch=arch,
-            frontend="triton" if triton else "cutile",
-            resources=resources(image, listed, arch, node.shared, math.prod(node.block)),
-            mix=mix_by_line(listed),
-        )
-    ]
+    code = machine_code(image, arch, dynamic_shared=node.shared, threads=math.prod(node.block))
+    frontend: Literal["triton", "cutile"] = "triton" if triton else "cutile"
+    return [Compilation(kernel=symbol, symbol=symbol, arch=arch, frontend=frontend, **code)]
