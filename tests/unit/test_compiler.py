@@ -147,7 +147,7 @@ def test_the_signature_assumes_what_the_tensors_show() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="Kernel expects 3 arguments but 2 were given"):
         signature_of(kernels.casts, (torch.empty(4), torch.empty(4)))
-    with pytest.raises(TypeError, match="#1: Objects of type 'dict' are not supported"):
+    with pytest.raises(TypeError, match="no argument of type 'dict'"):
         signature_of(kernels.casts, (torch.empty(4), {}, 32))
 
 
