@@ -14,8 +14,8 @@ import torch
 from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import flow, host
+from tilewright.interpreter.host import SAMPLED_BLOCKS, sample
 from tilewright.interpreter.machine import KernelFault
-from tilewright.interpreter.sampling import SAMPLED_BLOCKS, sample
 
 RANDOM = torch.Generator().manual_seed(7)
 
