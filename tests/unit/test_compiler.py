@@ -16,7 +16,7 @@ from tilewright.compiler.cutile import lower
 from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
-from tilewright.compiler.tools import MissingTool, known_archs, need_compiler, need_tileiras
+from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 Size = ct.Constant[int]
@@ -155,24 +155,16 @@ def test_the_compiler_found_here_knows_the_architectures_of_today() -> None:
     assert {"sm_80", "sm_90", "sm_100", "sm_120"} <= known_archs()
 
 
-def test_a_missing_program_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_cannot_work_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     need_compiler()
-    monkeypatch.setattr(tools, "find_tool", lambda name: None if name == "nvdisasm" else name)
-    with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
-        need_compiler()
-
-
-def test_a_compiler_that_cannot_work_is_named_before_a_kernel_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_tileiras()
     real = tools.metadata.version
     monkeypatch.setattr(tools, "compiler_version", lambda: "")
     with pytest.raises(MissingTool, match=r"tileiras cannot compile a kernel here: .*tileiras does not run; .*pip"):
-        need_tileiras()
+        need_compiler()
     other = {"nvidia-cuda-tileiras": "13.2.86"}
     monkeypatch.setattr(tools.metadata, "version", lambda name: other.get(name) or real(name))
     with pytest.raises(MissingTool, match=r"wheels of different releases: nvidia-cuda-tileiras 13\.2\.86, .*pip"):
-        need_tileiras()
-    monkeypatch.setattr(tools, "find_tool", lambda name: None)
-    monkeypatch.setattr(tools.metadata, "version", real)
-    with pytest.raises(MissingTool, match="it is not there"):
-        need_tileiras()
+        need_compiler()
+    monkeypatch.setattr(tools, "find_tool", lambda name: None if name == "nvdisasm" else name)
+    with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
+        need_compiler()
