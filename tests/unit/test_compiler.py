@@ -37,8 +37,8 @@ def bytes_matmul(a, b, out, T: Size, TURNED: ct.Constant[bool]):
     ct.store(out, (i, j), total)
 
 
-def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
-    a = torch.empty(1024, 1024, dtype=dtype)
+def matmul(tile: tuple[int, int, int], arch: str, **hints: int) -> Compilation:
+    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     kernel = kernels.matmul.replace_hints(**hints)
     return kernels.compiled(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30)
 
@@ -67,25 +67,6 @@ def test_a_kernel_that_does_not_compile_is_named() -> None:
     assert (wrong.timed_out, wrong.resources, wrong.error) == (False, None, "no such thing")
 
 
-def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() -> None:
-    few = matmul((128, 256, 64), "sm_90", num_worker_warps=4).resources
-    many = matmul((128, 256, 64), "sm_90", num_worker_warps=8).resources
-    assert few is not None
-    assert many is not None
-    assert few.spill_bytes > 500
-    assert few.local_memory > 500
-    assert "spills" in few.headline(True)
-    assert many.spill_bytes == 0
-    assert "no spills" in many.headline(True)
-
-
-def test_float32_products_use_no_tensor_cores() -> None:
-    made = matmul((64, 64, 32), "sm_90", dtype=torch.float32).resources
-    assert made is not None
-    assert not made.tensor_core
-    assert "no tensor cores" in made.headline(True)
-
-
 @pytest.mark.parametrize("tile", [64, 128])
 def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -> None:
     a, out = torch.empty(1024, 1024, dtype=torch.int8), torch.empty(1024, 1024, dtype=torch.int32)
@@ -100,17 +81,6 @@ def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -
     }
     assert Treatment.EIGHT_BIT_OPERANDS in named[False]
     assert Treatment.EIGHT_BIT_OPERANDS not in named[True]
-
-
-def test_occupancy_is_limited_by_what_runs_out_first() -> None:
-    x = torch.empty(4096, dtype=torch.float32)
-    small = kernels.compiled(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
-    assert small is not None
-    assert (small.ctas_per_sm or 0) > 4
-    large = matmul((128, 128, 64), "sm_90").resources
-    assert large is not None
-    assert large.ctas_per_sm == 1
-    assert large.limited_by == "registers and shared memory"  # 255 a thread, and 193 KiB
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
