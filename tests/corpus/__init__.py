@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-from tests.corpus import (
-    arguments,
-    atomics,
-    attention,
-    control,
-    convolution,
-    elementwise,
-    lowprecision,
-    modes,
-    movement,
-    normalization,
-    operations,
-    products,
-    reductions,
-    scans,
-    sparse,
-    splitting,
-)
+from tests.corpus import attention, blocks, operations, products, rows, sparse, tiles
 from tests.corpus.example import Example
 
-FAMILIES = (
-    arguments,
-    atomics,
-    attention,
-    control,
-    convolution,
-    elementwise,
-    lowprecision,
-    modes,
-    movement,
-    normalization,
-    operations,
-    products,
-    reductions,
-    scans,
-    sparse,
-    splitting,
-)
-
+FAMILIES = (attention, blocks, operations, products, rows, sparse, tiles)
 EXAMPLES: tuple[Example, ...] = tuple(example for family in FAMILIES for example in family.EXAMPLES)
 
 __all__ = ["EXAMPLES", "Example"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commandline import tilewright
-from tilewright.profile.tool import find_tool
+from tilewright.profile.counters import find_tool
 from tilewright.programs.format import write
 from tilewright.referee.clock import COPIED_MIB, copy_program
 from tilewright.referee.replayer import Replayer

@@ -14,11 +14,9 @@ from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL, commit_all
 from tests.gpu.replaying.test_capture import program_of
 from tilewright.bundled import examples
-from tilewright.profile.code import read_code
-from tilewright.profile.counters import PERMISSION, read_counters
+from tilewright.profile.counters import PERMISSION, find_tool, read_counters
 from tilewright.profile.kernels import evidence
-from tilewright.profile.recording import record_kernels
-from tilewright.profile.tool import find_tool
+from tilewright.profile.programs import read_code, record_kernels
 from tilewright.programs.draws import examples_of
 from tilewright.programs.format import write
 from tilewright.programs.model import Kernel

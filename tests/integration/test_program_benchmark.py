@@ -12,7 +12,7 @@ import torch
 from tests.unit.programs.made import OUT, W, X, clear, copied, fill, program
 from tilewright.evaluation.calibration import Trial
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import Level, Status
+from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
@@ -85,28 +85,6 @@ def bench(replayer: Replayer, tmp_path: Path) -> ProgramBench:
 def taking(us: int) -> Program:
     """A right program: a copy, whose first number is then made nearly zero, which takes so many microseconds."""
     return program([copied(), fill(OUT, us)])
-
-
-def test_a_candidate_is_judged_and_timed_beside_the_incumbent(bench: ProgramBench) -> None:
-    timed = bench.case(CASE, [taking(20)], [taking(30)], Seeds("secret"))
-    values = values_of(timed, alone=False)
-    assert not timed.same
-    assert values["speedup"] > 1.3
-    assert values["speedup_low"] > 1.2
-    assert values["latency_ms"] < values["incumbent_ms"]
-    assert len(values["samples"]) == len(timed.found.rounds) >= 8
-    assert not timed.found.bounded
-    assert (values["level"], values["same"], values["bounded"]) == (Level.REPLAYED, False, False)
-    assert values["empty_ms"] < values["latency_ms"]
-
-
-def test_a_baseline_is_timed_alone(bench: ProgramBench) -> None:
-    timed = bench.case(CASE, [taking(20)], [], Seeds("secret"))
-    assert len(timed.found.rounds) == 8
-    assert timed.found.mean_us(0) == pytest.approx(timed.found.mean_us(1), rel=0.5)
-    values = values_of(timed, alone=True)
-    assert values["latency_ms"] == pytest.approx(0.022, rel=0.1)
-    assert not {"speedup", "incumbent_ms", "bounded"} & values.keys()
 
 
 def test_the_same_program_is_timed_alone_and_gains_nothing(bench: ProgramBench) -> None:
@@ -279,16 +257,6 @@ def test_a_program_that_fails_is_told_by_its_arm(bench: ProgramBench) -> None:
     with pytest.raises(WorkerFailure, match="the incumbent failed") as failed:
         bench.case(CASE, [taking(20)], [broken(taking(30))], Seeds("secret"))
     assert failed.value.status is Status.VOID
-
-
-def test_a_program_that_the_driver_refuses_is_in_process(bench: ProgramBench) -> None:
-    refused = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
-    for candidate, incumbent, arm in (
-        (refused, [], CANDIDATE), (refused, [taking(30)], CANDIDATE), (taking(20), [refused], INCUMBENT),
-    ):  # fmt: skip
-        with pytest.raises(InProcess, match="the replayer") as why:
-            bench.case(CASE, [candidate], incumbent, Seeds("secret"))
-        assert why.value.arm == arm
 
 
 def test_numbers_are_drawn_once_and_constants_stay(tmp_path: Path) -> None:

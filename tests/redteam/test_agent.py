@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SLOWER_KERNEL, commit_all, git
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SLOWER_KERNEL, git
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
@@ -65,37 +65,6 @@ def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
         loop.revert()
         await refused(loop)
-
-    play(root, scene)
-
-
-@pytest.mark.slow
-def test_variables_of_the_server_do_not_reach_a_worker(
-    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "library"
-    library.mkdir()
-    (library / "sitecustomize.py").write_text("raise SystemExit('imported')\n")
-    (library / "torch.py").write_text("raise SystemExit('imported')\n")
-    names = {
-        "PYTHONPATH": str(library),
-        "PYTHONSTARTUP": str(library / "torch.py"),
-        "LD_PRELOAD": "/nonexistent/preload.so",
-        "LD_LIBRARY_PATH": str(library),
-        "CUDA_INJECTION64_PATH": "/nonexistent/injection.so",
-        "CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER": "1",
-        "NVIDIA_TF32_OVERRIDE": "1",
-        "PYTEST_ADDOPTS": "-p no:all",
-    }
-    for name, value in names.items():
-        monkeypatch.setenv(name, value)
-    root = make_task()
-    looks = f"\nimport os\nassert not set(os.environ) & {set(names) - {'LD_LIBRARY_PATH'}!r}, dict(os.environ)\n"
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        edit(root, FASTER_KERNEL + looks)
-        assert (await loop.run_correctness(quiet)).status is Status.PASSED
 
     play(root, scene)
 
@@ -212,31 +181,6 @@ def test_links_in_the_place_of_files_and_folders_are_refused(make_task: MakeTask
         await refused(loop, WRONG_KERNEL + "\n")
 
     play(root, scene)
-
-
-def test_replaced_objects_do_not_reach_the_referee(make_task: MakeTask) -> None:
-    """`git replace` makes every later git command read another commit in the place of the baseline."""
-    root = make_task()
-
-    def replace() -> None:
-        head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
-        git(root, "checkout", "-q", "--detach")
-        (root / "task" / "task.py").write_text(EASED_TASK)
-        commit_all(root / "task", "eased")
-        eased = git(root, "rev-parse", "HEAD")
-        git(root, "checkout", "-q", branch)
-        git(root, "replace", head, eased)
-
-    async def begin(loop: Loop) -> None:
-        await start(loop)
-
-    play(root, begin)
-    replace()
-
-    async def goes_on(loop: Loop) -> None:
-        await refused(loop)
-
-    play(root, goes_on)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.redteam import battery
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.task import Backend
 
 ATTACKS = {one.name: one for one in battery.entries("attacks")}
@@ -60,57 +59,6 @@ def test_the_evaluator_works_after_all_of_them(judge: battery.Judge) -> None:
 def test_an_honest_kernel_is_not_refused(judge: battery.Judge, name: str) -> None:
     outcome = judge.judge(HONEST[name])
     assert outcome.outcome == "accepted", battery.shown(outcome)
-
-
-def result(speedup: float, level: Level = Level.REPLAYED) -> BenchmarkResult:
-    low, high = speedup - 0.01, speedup + 0.01
-    return BenchmarkResult(
-        status=Status.PASSED, level=level, latency_ms=1.0, speedup=speedup, speedup_low=low, speedup_high=high
-    )
-
-
-NOT_REPLAYED = BenchmarkResult(status=Status.NOT_REPLAYED, message="N=1: it waits for the host")
-OTHER = result(1.3).model_copy(update={"status": Status.OTHER_LAUNCHES, "message": "launches other kernels"})
-SAME = BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
-VOID = BenchmarkResult(status=Status.VOID, message="the GPU is busy")
-IN_PROCESS = Level.IN_PROCESS
-
-
-@pytest.mark.parametrize(
-    ("coming", "attack", "honest", "caught_by", "level"),
-    [
-        ([result(1.3), result(1.2)], "keep", "accepted", "confirmation: gain", "replayed"),
-        ([result(1.3, IN_PROCESS), result(1.2, IN_PROCESS)], "keep", "accepted", "confirmation: gain", "in-process"),
-        ([result(1.3, Level.MODELLED)], "keep", "accepted", "benchmark: gain", "modelled"),
-        ([result(1.3), result(1.0)], "inconclusive", "accepted", "confirmation: inconclusive", "replayed"),
-        ([result(1.3), OTHER], "other_launches", "other_launches", "confirmation: other_launches", "replayed"),
-        ([result(1.3), VOID], "void", "void", "confirmation: void", ""),
-        ([result(0.9)], "regression", "accepted", "benchmark: regression", "replayed"),
-        ([NOT_REPLAYED], "not_replayed", "not_replayed", "benchmark: not_replayed", ""),
-        ([SAME], "same_program", "accepted", "benchmark: same_program", "replayed"),
-    ],
-)
-def test_a_candidate_goes_the_way_that_a_session_takes(
-    monkeypatch: pytest.MonkeyPatch, coming: list[BenchmarkResult], attack: str, honest: str, caught_by: str, level: str
-) -> None:
-    """What is kept was measured twice; what a task does not let be timed in its own process is refused."""
-
-    def measure(source: str, incumbent: str, confirms: bool = False) -> BenchmarkResult:
-        asked.append(confirms)
-        return waiting.pop(0)
-
-    judge = object.__new__(battery.Judge)
-    judge.incumbent = ""
-    judge._crashes = ()  # type: ignore[assignment]
-    monkeypatch.setattr(judge, "check", lambda _: CorrectnessResult(status=Status.PASSED), raising=False)
-    monkeypatch.setattr(judge, "measure", measure)
-    for entry, outcome in ((ATTACKS["equal_to_everything"], attack), (HONEST["scale_prints"], honest)):
-        waiting, asked = list(coming), list[bool]()
-        made = judge.judge(entry, aftercare=False)
-        assert (made.outcome, made.caught_by, made.level) == (outcome, caught_by, level)
-        assert asked == [False, True][: len(coming)]
-        assert made.bad is (outcome == "keep" if entry.kind == "attack" else outcome != "accepted")
-    assert battery.record([made], 0, Backend.CPU)["outcomes"][0]["level"] == level
 
 
 def test_every_candidate_says_what_it_is() -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
-from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tests.conftest import SCALE_KERNEL
 from tilewright.autotune.report import SearchResult, Speedup, geometric
-from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.autotune.tuner import REMEDY, _report
 from tilewright.bundled import examples
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
+from tilewright.evaluation.results import Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
-from tilewright.repository import Files
-from tilewright.roofline.bounds import Ceilings
-from tilewright.session.beginning import Working
-from tilewright.session.outcomes import RaceResult
-from tilewright.task import Backend, load_task
 
 SOURCE = b"""
 import cuda.tile as ct
@@ -193,67 +185,6 @@ def test_a_search_that_ended_early_says_whose_fault_it_is(status: Status, messag
     report = _report(SearchResult(status=status, message=told, task="t", backend="cuda"), {}, "")
     assert report.message == message
     assert next in report.next
-
-
-class OnlyRaced:
-    """Stands in for a GPU's runs of a kernel that no model knows: a config's time is its `WARPS`, but for 1, which
-    crashes, and 2, which is wrong."""
-
-    def __init__(self) -> None:
-        self.raced: list[Files] = []
-
-    async def environment(self) -> Environment:
-        ceilings = Ceilings(copy_bytes_per_s=4e12, flops={"float32": 5e13}, measured=True)
-        about = {"device": "a GPU", "arch": "sm_90", "torch": "2", "cuda_tile": "1", "compiler": "13", "python": "3"}
-        return Environment(backend=Backend.CUDA, ceilings=ceilings, **about)
-
-    async def race(self, variants: list[Files], *_: object) -> RaceResult:
-        self.raced = variants
-        configs = []
-        for files in variants:
-            warps = self._warps(files)
-            gain = self._warps(variants[0]) / warps
-            timed = Raced(ms=warps / 10, speedup=gain, low=gain * 0.99, high=gain * 1.01, rounds=8)
-            configs.append([Raced(status=Status.CRASHED, message="it broke") if warps == 1 else timed])
-        return RaceResult(status=Status.PASSED, cases=[{"N": 1}], configs=configs)
-
-    async def correctness(self, files: Files, *_: object) -> CorrectnessResult:
-        wrong = self._warps(files) == 2
-        return CorrectnessResult(status=Status.WRONG_VALUES if wrong else Status.PASSED, message="12 are wrong")
-
-    async def benchmark(self, files: Files, before: Files, *_: object) -> BenchmarkResult:
-        gain = self._warps(before) / self._warps(files)
-        return BenchmarkResult(
-            status=Status.PASSED, speedup=gain, speedup_low=gain * 0.99, speedup_high=gain * 1.01, latency_ms=1.0
-        )
-
-    def _warps(self, files: Files) -> int:
-        return int(files["task/kernel.py"].split(b"WARPS = ")[1].split()[0])
-
-
-def test_a_kernel_that_no_model_knows_is_raced_alone(tmp_path: Path) -> None:
-    for name, text in {
-        "task.toml": SCALE_TOML.replace("timeout_s = 20", 'frontend = "triton"'),
-        "task.py": SCALE_TASK,
-        "kernel.py": "WARPS = 8\n\n\ndef scale(x, factor):\n    return x * factor\n",
-    }.items():
-        (tmp_path / name).write_text(text)
-    files = {"task/kernel.py": (tmp_path / "kernel.py").read_bytes()}
-    found = Working(load_task(tmp_path), PurePosixPath("task"), files, "", files)
-    runs: Any = OnlyRaced()
-    wanted = Wanted(found, {"WARPS": [1, 2, 4, 16]}, None)
-    result = asyncio.run(search(wanted, Backend.CUDA, runs, lambda _: None))
-    assert result.status is Status.PASSED
-    assert len(runs.raced) == 5
-    assert result.best == {"WARPS": 4}
-    assert result.confirmed is not None
-    assert result.confirmed.value == 2.0
-    told = {one.config.get("WARPS", 8): (one.place, one.why) for one in result.tried}
-    assert told[1] == ("failed", "crashed: it broke")
-    assert told[2][0] == "failed"
-    assert "wrong_values" in told[2][1]
-    assert told[4][0] == "best"
-    assert told[8][0] == told[16][0] == "measured"
 
 
 def test_hints_are_given_to_the_kernels_that_the_entry_point_may_launch() -> None:

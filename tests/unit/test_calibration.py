@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tests.unit.drafted import task_of
 from tilewright.bundled import examples
 from tilewright.evaluation.calibration import make_trial
 from tilewright.evaluation.comparison import _limits
@@ -434,16 +435,6 @@ def test_where_float32_is_exact_one_rounding_is_all_that_is_allowed() -> None:
     assert judge(code.task, [wrong], trial.expected, trial.contract, trial.honest).status is Status.WRONG_VALUES
 
 
-def test_a_class_that_does_not_suit_gives_way_to_the_tasks_own_draw(tmp_path: Path) -> None:
-    (tmp_path / "task.toml").write_text(SCALE_TOML)
-    (tmp_path / "task.py").write_text(SCALE_TASK.replace("return x * factor", "return (x.abs() + 0.0).log() * factor"))
-    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
-    code = TaskCode(load_task(tmp_path), Backend.CPU)
-    case: Case = {"N": 64, "dtype": "float32"}
-    assert make_trial(code, case, 1, Values.ZEROS).values is Values.DRAWN  # log(0) is not finite
-    assert make_trial(code, case, 1, Values.LARGE).values is Values.LARGE
-
-
 GELU = "return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))"
 
 
@@ -506,19 +497,7 @@ def test_the_reference_in_its_own_dtype_is_honest_where_float32_is_exact(tmp_pat
 def test_an_output_of_few_elements_may_err_as_its_reference_does(tmp_path: Path) -> None:
     """The reference itself, rounded after each operation: errors of one or six elements do not average out, and four
     whole numbers may all lie where every output is small."""
-    (tmp_path / "task.toml").write_text(
-        'name = "gelu"\nentry = "kernel:gelu"\neditable = ["kernel.py"]\nfrontend = "torch"\n'
-        '[[cases]]\nM = 64\nN = 128\ndtype = "bfloat16"\n'
-    )
-    (tmp_path / "kernel.py").write_text("def gelu(x):\n    return x\n")
-    (tmp_path / "task.py").write_text(
-        "import torch\nfrom tilewright.task import Work\n\n\ndef make_inputs(case, generator):\n"
-        '    dtype = getattr(torch, case["dtype"])\n'
-        '    return {"x": torch.randn(case["M"], case["N"], generator=generator, dtype=dtype)}\n\n\n'
-        "def reference(x):\n    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))\n\n\n"
-        'def work(case):\n    return Work(bytes=8, flops=8, dtype="float32")\n'
-    )
-    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    code = task_of(tmp_path, "return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))")
     for rows, columns, seeds in ((1, 1, 40), (4, 1, 130), (2, 3, 40)):
         for seed in range(seeds):
             for values in (Values.DRAWN, Values.CANCELLING, Values.INTEGERS):

@@ -16,7 +16,7 @@ from tilewright.compiler.cutile import lower
 from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
-from tilewright.compiler.tools import MissingTool, known_archs, need_compiler, need_tileiras
+from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 Size = ct.Constant[int]
@@ -37,8 +37,8 @@ def bytes_matmul(a, b, out, T: Size, TURNED: ct.Constant[bool]):
     ct.store(out, (i, j), total)
 
 
-def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
-    a = torch.empty(1024, 1024, dtype=dtype)
+def matmul(tile: tuple[int, int, int], arch: str, **hints: int) -> Compilation:
+    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     kernel = kernels.matmul.replace_hints(**hints)
     return kernels.compiled(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30)
 
@@ -67,25 +67,6 @@ def test_a_kernel_that_does_not_compile_is_named() -> None:
     assert (wrong.timed_out, wrong.resources, wrong.error) == (False, None, "no such thing")
 
 
-def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() -> None:
-    few = matmul((128, 256, 64), "sm_90", num_worker_warps=4).resources
-    many = matmul((128, 256, 64), "sm_90", num_worker_warps=8).resources
-    assert few is not None
-    assert many is not None
-    assert few.spill_bytes > 500
-    assert few.local_memory > 500
-    assert "spills" in few.headline(True)
-    assert many.spill_bytes == 0
-    assert "no spills" in many.headline(True)
-
-
-def test_float32_products_use_no_tensor_cores() -> None:
-    made = matmul((64, 64, 32), "sm_90", dtype=torch.float32).resources
-    assert made is not None
-    assert not made.tensor_core
-    assert "no tensor cores" in made.headline(True)
-
-
 @pytest.mark.parametrize("tile", [64, 128])
 def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -> None:
     a, out = torch.empty(1024, 1024, dtype=torch.int8), torch.empty(1024, 1024, dtype=torch.int32)
@@ -100,17 +81,6 @@ def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -
     }
     assert Treatment.EIGHT_BIT_OPERANDS in named[False]
     assert Treatment.EIGHT_BIT_OPERANDS not in named[True]
-
-
-def test_occupancy_is_limited_by_what_runs_out_first() -> None:
-    x = torch.empty(4096, dtype=torch.float32)
-    small = kernels.compiled(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
-    assert small is not None
-    assert (small.ctas_per_sm or 0) > 4
-    large = matmul((128, 128, 64), "sm_90").resources
-    assert large is not None
-    assert large.ctas_per_sm == 1
-    assert large.limited_by == "registers and shared memory"  # 255 a thread, and 193 KiB
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
@@ -147,7 +117,7 @@ def test_the_signature_assumes_what_the_tensors_show() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="Kernel expects 3 arguments but 2 were given"):
         signature_of(kernels.casts, (torch.empty(4), torch.empty(4)))
-    with pytest.raises(TypeError, match="#1: Objects of type 'dict' are not supported"):
+    with pytest.raises(TypeError, match="no argument of type 'dict'"):
         signature_of(kernels.casts, (torch.empty(4), {}, 32))
 
 
@@ -155,24 +125,16 @@ def test_the_compiler_found_here_knows_the_architectures_of_today() -> None:
     assert {"sm_80", "sm_90", "sm_100", "sm_120"} <= known_archs()
 
 
-def test_a_missing_program_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_cannot_work_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     need_compiler()
-    monkeypatch.setattr(tools, "find_tool", lambda name: None if name == "nvdisasm" else name)
-    with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
-        need_compiler()
-
-
-def test_a_compiler_that_cannot_work_is_named_before_a_kernel_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_tileiras()
     real = tools.metadata.version
     monkeypatch.setattr(tools, "compiler_version", lambda: "")
     with pytest.raises(MissingTool, match=r"tileiras cannot compile a kernel here: .*tileiras does not run; .*pip"):
-        need_tileiras()
+        need_compiler()
     other = {"nvidia-cuda-tileiras": "13.2.86"}
     monkeypatch.setattr(tools.metadata, "version", lambda name: other.get(name) or real(name))
     with pytest.raises(MissingTool, match=r"wheels of different releases: nvidia-cuda-tileiras 13\.2\.86, .*pip"):
-        need_tileiras()
-    monkeypatch.setattr(tools, "find_tool", lambda name: None)
-    monkeypatch.setattr(tools.metadata, "version", real)
-    with pytest.raises(MissingTool, match="it is not there"):
-        need_tileiras()
+        need_compiler()
+    monkeypatch.setattr(tools, "find_tool", lambda name: None if name == "nvdisasm" else name)
+    with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
+        need_compiler()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.compiler.assembling import Lowered
-from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.compilation import Compilation, Lowered
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
@@ -23,7 +22,7 @@ def compilation(kernel: str = "matmul", arch: str = "sm_90", **fields: object) -
         Remark(good=False, category="memory", file="kernel.py", line=line, text="no TMA load", reasons=["zero padding"])
         for line in range(1, 9)
     ]
-    plain = Lowered(kernel, arch, 3, cutile_ir='quoted "text"\n' * 1000).failed("")
+    plain = Lowered(kernel, arch, 3, cutile_ir='quoted "text"\n' * 1000).compiled()
     return plain.model_copy(update={"resources": RESOURCES, "remarks": remarks} | fields)
 
 

@@ -15,7 +15,7 @@ from tests.unit.test_profile import CEILINGS, H200, ran
 from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.profile.diagnosis import diagnose
 from tilewright.profile.kernels import demangled, evidence, function_names, kernels_of, short, whose
-from tilewright.profile.recording import Recorded, record_kernels
+from tilewright.profile.programs import Recorded, record_kernels
 from tilewright.programs.format import encoded
 from tilewright.referee import replayer as client
 from tilewright.replay import rounds

@@ -123,53 +123,33 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It spills 4,728 bytes[^n]." + NOTE, ""),
         ("It spills 4,729 bytes[^n]." + NOTE, "4,729 has no evidence"),
         ("It takes 228 `PRMT`.", "228 has no evidence"),
-        ("It is 17 times faster.", "17 has no evidence"),
         ("It is 17x faster.", "17 has no evidence"),
-        ("It is 17X, or 17-fold.", "17 has no evidence"),
-        ("It is 17-fold.", "17 has no evidence"),
-        ("It takes 17 µs.", "17 has no evidence"),
         ("It reaches 700 TFLOPS, 5 per cent more.", "700 has no evidence"),
-        ("It is 5 per cent more.", "5 has no evidence"),
         ("```\nIt is 17x faster.\n```", "17 has no evidence"),
         ("---\nname: x\ndescription: It is 17x faster.\n---\n", "17 has no evidence"),
         ("It took 3.1 as long.", "3.1 has no evidence"),
         ("Gains of 2 to 15% are usual.", "2 has no evidence"),
         ("| a | time (ms) |\n|---|---|\n| b | 12 |", "12 has no evidence"),
         ("| a | reached |\n|---|---|\n| b | 4142 |", "4142 has no evidence"),
-        ("| a | reached |\n|---|---|\n| b | 4142[^c] |\n\n[^c]: computed: `4141.9`", ""),
         ("| a | reached |\n|---|---|\n| b | 4143[^c] |\n\n[^c]: computed: `4141.9`", "4143 has no evidence"),
         ("| a | reached[^c] |\n|---|---|\n| b | 7 |\n| d | 9 |\n\n[^c]: computed: `7; 8`", "9 has no evidence"),
-        ("| a | b | c |\n|---|---|---|\n| d[^c] | 71 | 0 |\n\n[^c]: computed: `71; 0`", ""),
         ("| a | reached |\n|---|---|\n| b | cuTile; cuBLAS 4089 |", "4089 has no evidence"),
         ("| a | reached |\n|---|---|\n| b | +3 (-1 to +7) |", "+3 has no evidence"),
-        ("| a | reached |\n|---|---|\n| b | 3 (-1 to +7) |", "-1 has no evidence"),
-        ("| a | values |\n|---|---|\n| b | 1, 2, 4 |", "4 has no evidence"),
         ("| a | why |\n|---|---|\n| 117 rows | (130, 64), 130x256, `117`, {117, 118}, 117³, N = 117 |", ""),
         ("| a | why |\n|---|---|\n| b | 8 warps on sm_90, tiles of 512, [it](x.md#117) |", ""),
-        ("| a | why |\n|---|---|\n| b | on an RTX 4090, 192-wide blocks, on 2026-11-21, in May 2026 |", ""),
-        ("| a | why |\n|---|---|\n| b | It had 117. |", "117 has no evidence"),
-        ("| a | 117 rows |\n|---|---|\n| b | nothing |", ""),
         ("Strides are multiples of 16 bytes; take tiles of 128x256 on `sm_90`, with tileiras 13.4.", ""),
         ("It has 4,728 bytes[^n].\n\n[^n]: measured nothing.json: `1`", "no benchmarks/evidence/nothing.json"),
         ("It has 4,728 bytes[^n].\n\n[^n]: measured treatments.json.gz: `one(arch=\"sm_90\")`", "ValueError"),
-        ("It has 4,728 bytes[^n].\n\n[^n]: somebody said so: 4728", "a note begins with"),
         ("It has 4,728 bytes[^n].\n\n[^n]: published it: 4728", "published by whom?"),
-        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "a note begins with"),
         ("A gain of +7.2% (+7.0 to +7.4)[^c].\n\n[^c]: computed: `7.2; 7; 7.4`", ""),
         ("A gain of +7.2%[^c].\n\n[^c]: computed: `-7.2`", "+7.2 has no evidence"),
-        ("A gain of -7.2%[^c].\n\n[^c]: computed: `7.2`", "-7.2 has no evidence"),
-        ("Down by 7.2%, from 1.5 ms[^c].\n\n[^c]: computed: `-7.2; 1.5`", ""),
         ("Nothing." + NOTE, "is never cited"),
         ("It takes 5 ms[^m].", "[^m] is not defined"),
-        ("Twice 21 ms is 42 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", ""),
         ("Twice 21 ms is 43 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", "43 has no evidence"),
-        ("# A\n\nTwice 21 ms is 42 ms.\n\n```evidence\ncomputed:\n21;\n2 * 21\n```\n", ""),
         ("# A\n\nIt takes 42 ms.\n\n# B\n\nIt takes 42 ms.\n\n```evidence\ncomputed: 42\n```\n", "42 has no evidence"),
         ("# A\n\nNothing.\n\n```evidence\ncomputed: 42 +\n```\n", "SyntaxError"),
         ("A session stops at 95% ([why](../docs/evidence.md#rules-of-the-loop)).", ""),
         ("A session stops at 96% ([why](../docs/evidence.md#rules-of-the-loop)).", "96 has no evidence"),
-        ("A session stops at 95% ([why](../docs/evidence.md#no-such-section)).", "95 has no evidence"),
-        ("| a | ms[^c] |\n|---|---|\n| b | 21 |\n| d | 42 |\n\n[^c]: computed: `21; 2 * 21`", ""),
         ("| a | ms[^c] |\n|---|---|\n| d | 42 |\n| b | 21 |\n\n[^c]: computed: `21; 2 * 21`", "21 has no evidence"),
     ],
 )  # fmt: skip
@@ -186,24 +166,6 @@ def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, compla
 
 def evidence_block(title: str, note: str) -> str:
     return f'```evidence title="{title}"\n{note}\n```\n'
-
-
-def test_an_integer_that_is_altered_in_a_cell_is_noticed(tmp_path: Path) -> None:
-    """In copies of the pages, one cell at a time."""
-    held = page(tmp_path, claims.CLAIMS.read_text().replace("### references/", "### "), "evidence.md")
-    seen = []
-    for one in PAGES:
-        lines = one.text.splitlines()
-        for row in one.blocks if one.path.parent.name == "references" else []:
-            for cell in re.finditer(r"(?<=\S \| )\d+(?=(\[\^[\w-]+\])? \|)", row.text if row.head else ""):
-                altered = f"{row.text[: cell.end()]}7{row.text[cell.end() :]}"
-                text = "\n".join([*lines[: row.line - 1], altered, *lines[row.line :]])
-                _, problems = claims.check(page(tmp_path, text, one.path.name), held)
-                said = [str(problem) for problem in problems]
-                assert [each for each in said if f":{row.line}: {cell[0]}7 has no evidence" in each], (altered, said)
-                seen.append(cell[0])
-    assert {"4142", "164", "71"} <= {*seen}
-    assert len(seen) > 40
 
 
 @pytest.mark.parametrize(
@@ -233,31 +195,21 @@ def test_a_footnote_has_its_note_in_the_evidence(tmp_path: Path, held: str, comp
         ("Call `run_benchmark`, then `ct.load(x, index=(0,), shape=(4,), latency=2)`.", ""),
         ("Call `autotune_launch`.", "`autotune_launch` is no name"),
         ("Call `offset`, then `result.best.config` and `packed.view(torch.int16)`.", ""),
-        ("Call `retune`.", "`retune` is no name"),
         ("Take `result.winner`.", "nothing has a `.winner`"),
-        ("Take `x.reshaped(4)`.", "nothing has a `.reshaped`"),
         ("See `nowhere.json.gz`.", "there is no file"),
         ("Call `ct.constexpr`.", "`ct.constexpr` does not exist"),
-        ("Take `cuda.tile_experimental`.", "`cuda.tile_experimental` does not exist"),
-        ("Gone: ~~`ct.constexpr`~~, ~~`best_config`~~.", ""),
         ("Gone: ~~`ct.load`~~.", "`ct.load` is struck out, and exists"),
         ("Pass `num_stages_per_tile=3`.", "`num_stages_per_tile` is no name"),
-        ("Pass `ct.load(x, prefetch=True)`.", "`prefetch` is no name"),
         ("For `sm_91`.", "`sm_91` is no architecture"),
         ("Set `CUDA_TILE_FASTER=1`.", "`CUDA_TILE_FASTER` is no variable"),
         ("Run `python benchmarks/nothing.py`.", "there is no benchmarks/nothing.py to run"),
-        ("Run `python -m tilewright.nothing`.", "there is no tilewright/nothing.py to run"),
         ("Run `python -m pytest`, `python -m tests.redteam.battery` and `python -m tests.pages`.", ""),
         ("Run `tilewright optimise`.", "`tilewright optimise` is no command"),
         ("Run `tilewright dump-ir task --fast`.", "has no --fast"),
         ("```toml\nentry = 1\n```", "nothing checks a block of toml"),
-        ("---\nname: x\ndescription: Calls `autotune_launch`.\n---\n", "`autotune_launch` is no name"),
         ("```console\n$ tileiras --remarks=all --schedule x.bc\n```", "tileiras has no --schedule"),
-        ("See `references/nowhere.md`.", "there is no file"),
         ("See [it](nowhere.md).", "the link to nowhere.md leads nowhere"),
-        ("# A head\n\nSee [it](#a-head).", ""),
         ("# A head\n\nSee [it](#another).", "names no heading"),
-        ("See [it](https://example.org/x).", ""),
     ],
 )
 def test_a_name_has_to_exist(tmp_path: Path, text: str, complaint: str) -> None:
@@ -365,17 +317,6 @@ def test_what_gained_nothing_comes_last() -> None:
     assert {*re.findall(r"\]\([\w-]+\.md#([\w-]+)\)", table)} == {*gains} - useless - {"none"}
     last = {treatment.value for treatment, do in DO.items() if do.startswith("last of all")}
     assert last == useless & {*Treatment} - {"tma-rules"}, "of which the rows go the other way round"
-
-
-def test_gains_come_from_the_pairs_of_times() -> None:
-    doubled = [[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]
-    assert claims.said(doubled) == "2.00x (2.00 to 2.00)"
-    assert claims.said([[before, 1.0] for before in (0.99, 1.0, 1.01)]) == "-0.0% (-2.5 to +2.5)"
-    evidence = claims.Evidence("playbook.json.gz")
-    for row in evidence.data.rows:
-        assert claims.supported(f"{row.before_ms:.3f}", [statistics.median(before for before, _ in row.times)])
-        gain = evidence.gains(entry=row.entry, kernel=row.kernel)[0]
-        assert gain == pytest.approx(row.speedup if row.speedup >= 2 else 100 * (row.speedup - 1), abs=1e-6)
 
 
 def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.profile.tool import run_tool
+from tilewright.profile.counters import run_tool
 
 
 def test_only_a_tool_that_still_runs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.unit.programs.made import OUT, copied, cubin, fill, program
 from tilewright.evaluation.results import CaseTiming, Level, StoredProgram
-from tilewright.profile.code import read_code
 from tilewright.profile.profiler import _products, _program
+from tilewright.profile.programs import read_code
 from tilewright.programs.format import encoded
 from tilewright.wire.launches import KernelLaunch
 

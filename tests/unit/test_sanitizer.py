@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UsageError
+from tilewright.profile.counters import find_tool
 from tilewright.profile.sanitizer import TOOLS, sanitized
-from tilewright.profile.tool import find_tool
 
 SCRIPT = """#!/bin/sh
 echo "$@" >> {log}

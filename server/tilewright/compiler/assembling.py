@@ -1,56 +1,28 @@
-"""From Tile IR bytecode to machine code and all that can be read from it. Runs tileiras, and no Python of a kernel's.
-Triton's kernels are handed on to `tritonback`.
-"""
+"""From Tile IR bytecode or TTIR to machine code and all that can be read from it. Runs no Python of a kernel's."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from tilewright.compiler import sass, tritonback
-from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cubin import disassemble, resources
+from tilewright.compiler.compilation import Compilation, Lowered
+from tilewright.compiler.cubin import machine_code
 from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.texts import TEXT_LIMIT, read_text, tidy
 from tilewright.compiler.tools import find_tool, need_tool
 
-ERROR_LIMIT = 2000
+ERROR_LINES = 12
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A kernel as the front end hands it on, for one architecture. `hints` are those that apply to it.
-
-    `bytecode` is cuTile's for tileiras, or the text of the TTIR where `frontend` is triton; `options` are Triton's.
-    """
-
-    kernel: str
-    arch: str
-    opt_level: int
-    symbol: str = ""
-    hints: dict[str, int] = field(default_factory=dict, hash=False)
-    cutile_ir: str = ""
-    bytecode: bytes = b""
-    error: str = ""
-    frontend: Literal["cutile", "triton"] = "cutile"
-    options: dict[str, int | bool] = field(default_factory=dict, hash=False)
-
-    def failed(self, error: str, **rest: object) -> Compilation:
-        """What is known of this kernel when it could not be compiled."""
-        known = {"kernel": self.kernel, "arch": self.arch, "symbol": self.symbol, "hints": self.hints}
-        known["frontend"] = self.frontend
-        return Compilation.model_validate(
-            known | {"cutile_ir": self.cutile_ir[:TEXT_LIMIT], "error": error[:ERROR_LIMIT]} | rest
-        )
 
 
 def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> Compilation:
@@ -59,69 +31,79 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
     A failure is a `Compilation` with its `error`. Raises `MissingTool` where tileiras or nvdisasm is not there.
     """
     if source.error:
-        return source.failed(source.error)
-    if source.frontend == "triton":
-        return tritonback.assemble(source, timeout_s, folder)
+        return source.compiled(source.error)
     with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
         place = Path(name)
-        (place / "kernel.tileirbc").write_bytes(source.bytecode)
-        tile_ir = _tile_ir(place / "kernel.tileirbc", timeout_s)
-        started = time.perf_counter()
-        error, timed_out = _run_tileiras(source, place, timeout_s)
-        seconds = time.perf_counter() - started
-        remarks = parse_remarks(read_text(place / "remarks.yaml"))
-        if error:
-            return source.failed(error, timed_out=timed_out, tile_ir=tile_ir, remarks=remarks, seconds=seconds)
-        cubin = (place / "kernel.cubin").read_bytes()
-        text = disassemble(cubin, place)
-        listed = list(sass.instructions(text))
-        return Compilation(
-            kernel=source.kernel,
-            arch=source.arch,
-            symbol=source.symbol,
-            hints=source.hints,
-            cutile_ir=source.cutile_ir[:TEXT_LIMIT],
-            tile_ir=tile_ir,
-            sass=tidy(text),
-            resources=resources(cubin, listed, source.arch),
-            mix=sass.mix_by_line(listed, [(one.file, one.line) for one in remarks if one.category == "tensor-core"]),
-            remarks=remarks,
-            seconds=seconds,
-        )
+        return _triton(source, place, timeout_s) if source.frontend == "triton" else _cutile(source, place, timeout_s)
 
 
-def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> tuple[str, bool]:
-    """Why there is no cubin, or nothing; and whether it was time that ran out."""
+def _cutile(source: Lowered, place: Path, timeout_s: float) -> Compilation:
+    bytecode = place / "kernel.tileirbc"
+    bytecode.write_bytes(source.bytecode)
+    found: dict[str, Any] = {"tile_ir": _tile_ir(bytecode, timeout_s)}
     command = [
-        need_tool("tileiras"), str(place / "kernel.tileirbc"), "-o", str(place / "kernel.cubin"),
+        need_tool("tileiras"), str(bytecode), "-o", str(place / "kernel.cubin"),
         "--gpu-name", source.arch, f"-O{source.opt_level}", "--lineinfo",
         "--remarks=all", "--remark-format=yaml", f"--remarks-output-file={place / 'remarks.yaml'}",
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
-    with (place / "errors").open("w+b") as errors:
+    started = time.perf_counter()
+    status, said = _run(command, place, environment, timeout_s)
+    remarks = parse_remarks(read_text(place / "remarks.yaml"))
+    found |= {"remarks": remarks, "seconds": time.perf_counter() - started, "timed_out": status is None}
+    if status is None:
+        return source.compiled(_too_long("tileiras", timeout_s), **found)
+    if status:
+        return source.compiled(_complaint(said) or f"tileiras ended with status {status}", **found)
+    matmuls = [(one.file, one.line) for one in remarks if one.category == "tensor-core"]
+    code = machine_code((place / "kernel.cubin").read_bytes(), source.arch, place, matmuls=matmuls)
+    return source.compiled(**found, **code)
+
+
+def _triton(source: Lowered, place: Path, timeout_s: float) -> Compilation:
+    (place / "kernel.ttir").write_bytes(source.bytecode)
+    (place / "options.json").write_text(json.dumps(source.options))
+    command = [sys.executable, "-I", "-B", "-m", "tilewright.compiler.tritoncompile", str(place), source.arch]
+    started = time.perf_counter()
+    status, said = _run(command, place, os.environ | {"TRITON_CACHE_DIR": str(place / "cache")}, timeout_s)
+    found: dict[str, Any] = {"seconds": time.perf_counter() - started, "timed_out": status is None}
+    found |= {stage: tidy(read_text(place / f"kernel.{stage}")[:TEXT_LIMIT]) for stage in ("ttir", "ttgir", "ptx")}
+    if status is None:
+        return source.compiled(_too_long("Triton", timeout_s), **found)
+    if status:
+        lines = said.splitlines() or [f"Triton's compiler ended with status {status}"]
+        return source.compiled("\n".join([lines[-1], *lines[-ERROR_LINES:-1]]), **found)
+    shared = int(json.loads((place / "made.json").read_text())["shared"])
+    code = machine_code((place / "kernel.cubin").read_bytes(), source.arch, place, dynamic_shared=shared)
+    held, error = code["resources"], ""
+    if held.ctas_per_sm == 0:
+        occupied = f"{held.shared_bytes} bytes of shared memory, {held.threads} threads of {held.registers} registers"
+        error = f"out of resource: {held.limited_by}: no block of {occupied} fits on an SM of {source.arch}"
+    return source.compiled(error, **found, **code)
+
+
+def _run(command: list[str], place: Path, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
+    """A compiler's status, None where time ran out, and what it said. The ptxas below it ends with it."""
+    with (place / "said").open("w+b") as output:
         process = subprocess.Popen(
-            command, env=environment | {"TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
+            command, env={**environment, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             start_new_session=True,
         )  # fmt: skip
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            return f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles", True
+            return None, ""
         finally:
-            _end(process)
-        if process.returncode == 0:
-            return "", False
-        errors.seek(0)
-        text = errors.read(1_000_000).decode("utf-8", "replace")
-        return _complaint(text) or f"tileiras ended with status {process.returncode}", False
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        return process.returncode, output.read(1_000_000).decode("utf-8", "replace").strip()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the compiler and the ptxas below it, where they still run."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _too_long(compiler: str, timeout_s: float) -> str:
+    return f"COMPILE TIMEOUT: {compiler} did not finish within {timeout_s:g} s; use smaller tiles"
 
 
 def _tile_ir(bytecode: Path, timeout_s: float) -> str:
@@ -141,4 +123,4 @@ def _complaint(errors: str) -> str:
     def place(match: re.Match[str]) -> str:
         return f"{Path(match['file']).name}:{match['line']}: " if match["file"] else ""
 
-    return REPORTED_ERROR.sub(place, errors.strip())
+    return REPORTED_ERROR.sub(place, errors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
@@ -10,7 +11,10 @@ from pydantic import Field
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.sass import LineMix
+from tilewright.compiler.texts import TEXT_LIMIT
 from tilewright.wire.record import Record
+
+ERROR_LIMIT = 2000
 
 
 class Compilation(Record):
@@ -58,3 +62,28 @@ class Compilation(Record):
         if self.resources is not None:
             return self.resources.headline(self.has_products, self.arch)
         return self.error.strip().splitlines()[0] if self.error.strip() else "nothing was compiled"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel as the front end hands it on, for one architecture. `hints` are those that apply to it.
+
+    `bytecode` is cuTile's for tileiras, or the text of the TTIR where `frontend` is triton; `options` are Triton's.
+    """
+
+    kernel: str
+    arch: str
+    opt_level: int
+    symbol: str = ""
+    hints: dict[str, int] = field(default_factory=dict, hash=False)
+    cutile_ir: str = ""
+    bytecode: bytes = b""
+    error: str = ""
+    frontend: Literal["cutile", "triton"] = "cutile"
+    options: dict[str, int | bool] = field(default_factory=dict, hash=False)
+
+    def compiled(self, error: str = "", **found: object) -> Compilation:
+        """This kernel with what the compiler `found`, or its complaint."""
+        known = {"kernel": self.kernel, "arch": self.arch, "symbol": self.symbol, "hints": self.hints}
+        known |= {"frontend": self.frontend, "cutile_ir": self.cutile_ir[:TEXT_LIMIT], "error": error[:ERROR_LIMIT]}
+        return Compilation.model_validate(known | found)

@@ -8,13 +8,15 @@ import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
 from tilewright.compiler import sass
 from tilewright.compiler.resources import Resources
+from tilewright.compiler.texts import tidy
 from tilewright.compiler.tools import need_tool
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 
@@ -22,6 +24,7 @@ from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 _REQNTID, _MAX_THREADS, _NUM_BARRIERS, _CTA_PER_CLUSTER = 0x10, 0x05, 0x4C, 0x3D
 _FORMAT_WITH_SIZE = 4
+DISASSEMBLE_S = 60.0
 
 CODE = (".text.", ".nv.constant")
 """Where instructions are, and what they name."""
@@ -56,14 +59,24 @@ def occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> tu
     return least, " and ".join(name for name, count in found.items() if count == least)
 
 
-def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.0) -> str:
-    """The SASS of a cubin with its source lines. Raises `MissingTool` where nvdisasm is."""
+def machine_code(
+    cubin: bytes,
+    arch: str,
+    folder: Path | None = None,
+    dynamic_shared: int = 0,
+    threads: int = 0,
+    matmuls: Iterable[tuple[str, int]] = (),
+) -> dict[str, Any]:
+    """The SASS of the one kernel in `cubin`, its resources (see there), and the mix of each source line, as a
+    `Compilation` names them. `matmuls` are the lines of matmuls. Raises `MissingTool` where nvdisasm is."""
     with tempfile.NamedTemporaryFile(suffix=".cubin", dir=folder) as file:
         file.write(cubin)
         file.flush()
         command = [need_tool("nvdisasm"), "-c", "-gi", file.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
-    return done.stdout
+        text = subprocess.run(command, capture_output=True, text=True, timeout=DISASSEMBLE_S, check=True).stdout
+    listed = list(sass.instructions(text))
+    held = resources(cubin, listed, arch, dynamic_shared, threads)
+    return {"sass": tidy(text), "resources": held, "mix": sass.mix_by_line(listed, matmuls)}
 
 
 def resources(

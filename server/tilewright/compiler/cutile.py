@@ -9,7 +9,7 @@ from typing import Any
 from cuda.tile._compile import compile_tile
 from cuda.tile._exception import TileError
 
-from tilewright.compiler.assembling import Lowered
+from tilewright.compiler.compilation import Lowered
 
 HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
 

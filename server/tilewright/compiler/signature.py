@@ -115,20 +115,19 @@ def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -
     return ListConstraint(element, alias_groups=(), elements_may_alias=True)
 
 
-def _constant(argument: Any, where: str) -> Any:
+def _constant(argument: Any) -> Any:
     """A constant argument, as the compiler takes it."""
     if type(argument) is tuple:
-        return tuple(_constant(item, f"item #{at} of {where}") for at, item in enumerate(argument))
+        return tuple(map(_constant, argument))
     if not isinstance(argument, bool | int | float) and not is_dataclass(argument):
-        kind = type(argument).__name__
-        raise TypeError(f"Invalid {where}: Could not interpret object of type '{kind}' as a constant.")
+        raise TypeError(f"a kernel takes no constant of type '{type(argument).__name__}'")
     return int(argument) if isinstance(argument, Enum) and isinstance(argument, int) else argument
 
 
-def _constraint(argument: Any, annotation: Any, where: str) -> Any:
-    """What the compiler may assume of an argument. `where` names it in an error, in cuTile's words."""
+def _constraint(argument: Any, annotation: Any) -> Any:
+    """What the compiler may assume of an argument."""
     if getattr(annotation, "constant", False):
-        return _constant(argument, where)
+        return _constant(argument)
     if isinstance(argument, torch.Tensor):
         return array_constraint(argument, getattr(annotation, "array", None))
     if isinstance(argument, list):
@@ -143,21 +142,14 @@ def _constraint(argument: Any, annotation: Any, where: str) -> Any:
         return ScalarConstraint(ct.int32)
     if isinstance(argument, float):
         return ScalarConstraint(ct.float32)
-    if isinstance(argument, tuple):
-        if type(argument) is not tuple:
-            kind = type(argument).__name__
-            raise TypeError(f"Invalid {where}: '{kind}' is a subclass of 'tuple'. Only plain tuples are accepted.")
+    if type(argument) is tuple:
         items = getattr(annotation, "items", None)
         if items is None:
             items = [getattr(annotation, "each", annotation)] * len(argument)
         if len(items) != len(argument):
-            raise TypeError(
-                f"Received a tuple of length {len(argument)} for a parameter annotated as a tuple of length "
-                f"{len(items)}"
-            )
-        pairs = enumerate(zip(argument, items, strict=True))
-        return TupleConstraint([_constraint(item, node, f"item #{at} of {where}") for at, (item, node) in pairs])
-    raise TypeError(f"Invalid {where}: Objects of type '{type(argument).__name__}' are not supported.")
+            raise TypeError(f"a kernel takes a tuple of {len(items)} items here, and {len(argument)} were given")
+        return TupleConstraint([_constraint(item, node) for item, node in zip(argument, items, strict=True)])
+    raise TypeError(f"a kernel takes no argument of type '{type(argument).__name__}'")
 
 
 def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
@@ -165,8 +157,7 @@ def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
     annotations = kernel._annotated_function.parameter_annotations
     if len(annotations) != len(arguments):
         raise TypeError(f"Kernel expects {len(annotations)} arguments but {len(arguments)} were given")
-    pairs = enumerate(zip(arguments, annotations, strict=True))
-    constraints = [_constraint(argument, node, f"kernel argument #{at}") for at, (argument, node) in pairs]
+    constraints = [_constraint(argument, node) for argument, node in zip(arguments, annotations, strict=True)]
     name = kernel._pyfunc.__name__
     try:
         return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(name)

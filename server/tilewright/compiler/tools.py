@@ -16,8 +16,6 @@ REINSTALL = (
     "'nvidia-cuda-tileiras==13.4.*' 'nvidia-cuda-nvcc==13.4.*' 'nvidia-cuda-crt==13.4.*' 'nvidia-nvvm==13.4.*'"
 )
 """The command that gives all parts of the compiler, of one release."""
-
-
 TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 
 
@@ -30,20 +28,6 @@ def mixed(releases: Mapping[str, str]) -> str:
     if len({tuple(release.split(".")[:2]) for release in releases.values()}) < 2:
         return ""
     return f"wheels of different releases: {', '.join(f'{name} {release}' for name, release in releases.items())}"
-
-
-def need_tileiras() -> None:
-    """Raises `MissingTool` unless tileiras works here: no kernel is to be blamed for its compiler."""
-    releases = {}
-    for name in TOOLKIT:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            releases[name] = metadata.version(name)
-    tool = find_tool("tileiras")
-    why = (
-        mixed(releases) or ("" if tool else "it is not there") or ("" if compiler_version() else f"{tool} does not run")
-    )
-    if why:
-        raise MissingTool(f"tileiras cannot compile a kernel here: {why}; fix it with: {REINSTALL}")
 
 
 def find_tool(name: str) -> str | None:
@@ -67,9 +51,14 @@ def need_tool(name: str) -> str:
 
 
 def need_compiler() -> None:
-    """Raises `MissingTool` unless kernels can be compiled and disassembled here."""
-    need_tool("tileiras")
+    """Raises `MissingTool` unless kernels can be compiled and disassembled here: none is blamed for its compiler."""
     need_tool("nvdisasm")
+    tool, releases = need_tool("tileiras"), {}
+    for name in TOOLKIT:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            releases[name] = metadata.version(name)
+    if why := mixed(releases) or ("" if compiler_version() else f"{tool} does not run"):
+        raise MissingTool(f"tileiras cannot compile a kernel here: {why}; fix it with: {REINSTALL}")
 
 
 @cache

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.assembling import Lowered
+from tilewright.compiler.compilation import Lowered
 from tilewright.compiler.texts import raised
 
 HINTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")

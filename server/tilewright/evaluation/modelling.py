@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -18,10 +17,10 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.assembling import Lowered, assemble
+from tilewright.compiler.assembling import assemble
+from tilewright.compiler.compilation import Lowered
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
-from tilewright.compiler.sass import instructions
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, need_packages
@@ -112,7 +111,6 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it: what it does, on average over the blocks that were run, and what it occupies.
     Raises `CandidateFailure` where its kernel does not compile."""
     counts, sampled = launch.counts, max(launch.counts.blocks, 1)
-    occupied, code = _compiled(lower(launch.kernel, launch.signature, arch))
     return LaunchProfile(
         kernel=launch.name,
         blocks=launch.blocks,
@@ -125,21 +123,18 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         loop_trips=counts.loop_trips / sampled,
         reductions={results: count / sampled for results, count in counts.reductions.items()},
         dram_bytes=launch.dram_bytes(),
-        resources=occupied,
-        code=code,
+        resources=_compiled(lower(launch.kernel, launch.signature, arch)),
     )
 
 
 @cache
-def _compiled(source: Lowered) -> tuple[Resources, str]:
-    """What a kernel occupies, and the SHA-256 over its instructions; another case mostly launches the same kernels."""
+def _compiled(source: Lowered) -> Resources:
+    """What a kernel occupies; another case mostly launches the same kernels."""
     made = assemble(source, COMPILE_S, Path.cwd())
     if made.resources is None:
         status = Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR
         raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {made.error}")
-    listed = instructions(made.sass)
-    text = "\n".join(f"{one.name} {'.'.join(one.modifiers)} {one.operands}" for one in listed)
-    return made.resources, hashlib.sha256(text.encode()).hexdigest()
+    return made.resources
 
 
 def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[str, Any]]:

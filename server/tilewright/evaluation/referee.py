@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
-from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
+from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import estimation, measurement, tuners
 from tilewright.evaluation.baselinecode import BaselineCode
 from tilewright.evaluation.ceilings import measured_ceilings
@@ -330,7 +330,7 @@ class Referee:
         if folder not in self._code:
             task = load_task(Path(folder))
             if task.file.frontend is Frontend.CUTILE:
-                need_tileiras()
+                need_compiler()
             self._code[folder] = self._code_of(task)
             if self._gpu and (module := FRONTENDS[self._code[folder].task.file.frontend].ahead):
                 for server in (self._pool.server, self._on_gpu.server):

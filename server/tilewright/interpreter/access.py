@@ -60,7 +60,7 @@ def _num_tiles(machine: Machine, op: Any, values: Values) -> Any:
 
 
 def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> Place:
-    place = memory.gathered(view, index) if view.form is None else memory.tiled(view, index)
+    place = memory.placed(view, index)
     if place.inside is not None and any(op.inbounds) and not place.inside.all():
         outside = ~place.inside.reshape(place.inside.shape[0], -1).all(1)
         machine.fault("a tile leaves its array, though check_bounds=False says that none does", outside)
@@ -195,7 +195,7 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
 def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     assert view.form is not None
-    place = memory.checked(machine, view.base, memory.tiled(view, [values[var.name] for var in op.index]))
+    place = memory.checked(machine, view.base, memory.placed(view, [values[var.name] for var in op.index]))
     update = values[op.update.name].permute(0, *(axis + 1 for axis in view.form.inverse))
     if op.mode.name == "ADD_FLOAT":
         _unordered(op)

@@ -7,6 +7,7 @@ interpreter, CUDA devices, streams and events become the CPU's, and device prope
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -27,12 +28,15 @@ from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.races import Races
-from tilewright.interpreter.sampling import SAMPLED_BLOCKS, sample
 from tilewright.interpreter.search import first_config
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.undetermined import Undetermined
 from tilewright.interpreter.unshown import launched
 from tilewright.interpreter.values import Pointer
+
+SAMPLED_BLOCKS = 34
+_STEPS = (1, 13, 25)
+"""How far along each axis the next part lies: all prime to the number of parts."""
 
 
 class Mode(StrEnum):
@@ -176,6 +180,22 @@ def _launch(
                 print("".join(text for number in blocks for text in machine.printed[number]), end="")
         if _host.launches is not None:
             _host.launches.append(launch)
+
+
+def sample(grid: BlockIndex) -> torch.Tensor:
+    """The numbers of the blocks that stand for a launch: all of a small one, else one in each of `SAMPLED_BLOCKS` equal
+    parts of every axis, since blocks at an edge do less work."""
+    total = math.prod(grid)
+    if total <= 2 * SAMPLED_BLOCKS:
+        return torch.arange(total)
+    numbers = set()
+    for point in range(SAMPLED_BLOCKS):
+        x, y, z = (
+            int((point * step % SAMPLED_BLOCKS + 0.5) * size / SAMPLED_BLOCKS)
+            for step, size in zip(_STEPS, grid, strict=True)
+        )
+        numbers.add(x + grid[0] * (y + grid[1] * z))
+    return torch.tensor(sorted(numbers))
 
 
 def _made(tensor: torch.Tensor) -> None:

@@ -53,16 +53,25 @@ def _axis(values: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
     return values.reshape(values.shape[0], *shape)
 
 
-def tiled(view: View, index: list[torch.Tensor]) -> Place:
-    """Where a tile of a partition or strided view lies in every block of a group; `index` is in the order of the tile's
-    axes."""
-    assert view.form is not None
-    _, inverse, shape, steps = view.form
+def placed(view: View, index: list[torch.Tensor]) -> Place:
+    """Where a view's tile lies in every block of a group; `index` is in the order of the tile's axes. A gather/scatter
+    view's holds the positions along the sparse axis and the first position along the others."""
+    if view.form is not None:
+        shape, steps = view.form.sizes, view.form.steps
+        starts = [
+            index[position].to(torch.int64) * step for position, step in zip(view.form.inverse, steps, strict=True)
+        ]
+        sparse = None
+    else:
+        shape, sparse = tuple(view.ty.tile_shape), view.ty.sparse_dim
+        starts = [one.to(torch.int64) for one in index]
     rank = len(shape)
     offset = view.base.offset.reshape(-1, *(1 for _ in range(rank)))
     inside = None
-    for axis, (position, step, size) in enumerate(zip(inverse, steps, shape, strict=True)):
-        positions = (index[position].to(torch.int64) * step)[:, None] + torch.arange(size)
+    for axis, (start, size) in enumerate(zip(starts, shape, strict=True)):
+        positions = start.reshape(start.shape[0], -1)
+        if axis != sparse:
+            positions = positions + torch.arange(size)
         within = (positions >= 0) & (positions < view.shape[axis][:, None])
         if not within.all():
             positions = torch.where(within, positions, 0)
@@ -81,24 +90,6 @@ def padding_of(machine: Machine, view: View) -> torch.Tensor:
     if not real and not math.isfinite(_PADDING[mode]):
         raise UnsupportedOperation(f"padding mode {mode.name} of {view.dtype}")
     return torch.tensor(_PADDING[mode], dtype=torch.float32).to(held_dtype(view.dtype))
-
-
-def gathered(view: View, index: list[torch.Tensor]) -> Place:
-    """Where a gather/scatter view's tile lies: `index` holds the positions along the sparse axis and the first position
-    along the others."""
-    ty = view.ty
-    rank = len(ty.tile_shape)
-    offset = view.base.offset.reshape(-1, *(1 for _ in range(rank)))
-    inside = torch.ones((), dtype=torch.bool)
-    for axis, size in enumerate(ty.tile_shape):
-        positions = index[axis].to(torch.int64)
-        if axis != ty.sparse_dim:
-            positions = positions.reshape(-1, 1) + torch.arange(size)
-        positions = positions.reshape(positions.shape[0], -1)
-        within = (positions >= 0) & (positions < view.shape[axis][:, None])
-        inside = inside & _axis(within, axis, rank)
-        offset = offset + _axis(torch.where(within, positions, 0) * view.strides[axis][:, None], axis, rank)
-    return Place(offset.expand(-1, *ty.tile_shape), inside.expand(-1, *ty.tile_shape))
 
 
 def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:

@@ -20,11 +20,10 @@ from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.knobs import MATMUL, Value
-from tilewright.profile.code import read_code
 from tilewright.profile.counters import read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.kernels import function_names
-from tilewright.profile.recording import record_kernels
+from tilewright.profile.programs import read_code, record_kernels
 from tilewright.profile.report import ProfileReport
 from tilewright.programs.format import program_file
 from tilewright.repository import Files

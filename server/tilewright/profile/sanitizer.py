@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.isolation.process import kept_environment
-from tilewright.profile.tool import find_tool
+from tilewright.profile.counters import find_tool
 from tilewright.text import cut, printable
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

@@ -66,7 +66,6 @@ class LaunchProfile(Record):
     dram_bytes: float = Field(ge=0, description="of the whole launch, each tensor read and written at most once")
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     resources: Resources = Field(description="what its kernel occupies")
-    code: str = Field("", description="SHA-256 over its kernel's machine code, without files and lines")
 
 
 class HostWork(Record):

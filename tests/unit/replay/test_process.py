@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.programs.made import OUT, W, clear, copied, fill, program
+from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tests.unit.replay import simulated
-from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.referee import replayer as client
 from tilewright.referee.compare import compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.replay import process, rounds
 from tilewright.wire.channel import Channel, ChannelError
-from tilewright.wire.messages import Link, LoadPrograms, Outputs, ReplayerReady, RunRound, SetDraws, ToReplayer
+from tilewright.wire.messages import Link, ReplayerReady, RunRound, SetDraws, ToReplayer
 
 FAST, SLOW, EDITED = (program([copied(), fill(OUT, us)]) for us in (20, 30, 21))
 HANGS, READS_OUTSIDE = program([fill(OUT, 2**32 - 99)]), program([fill(4096, 3)])
@@ -73,43 +72,12 @@ def replayer(monkeypatch: pytest.MonkeyPatch, free: list[int], tmp_path: Path) -
     assert [*tmp_path.iterdir()] == []
 
 
-def test_two_programs_are_compared(replayer: Replayer) -> None:
-    found = compare(replayer, SLOW, FAST, DRAWS)
-    assert found.measured is not None
-    assert (found.measured.first_us, found.measured.second_us, found.measured.empty_us) == (33.0, 23.0, 2.0)
-    assert found.measured.speedup == pytest.approx(33 / 23)
-    assert not found.equal_outputs
-    assert replayer.starts == 1
-
-
 def test_programs_that_are_the_same_are_not_measured(replayer: Replayer) -> None:
     other = program([copied(), fill(OUT, 20)], held=b"\x05" * 64)
     assert str(compare(replayer, FAST, other)) == "the same program"
     assert replayer.starts == 0
     measured = compare(replayer, FAST, other, DRAWS, measure_same=True)
     assert (measured.verdict, measured.same, measured.equal_outputs) == ("inconclusive", True, True)
-
-
-def test_outputs_come_back(replayer: Replayer) -> None:
-    replayer.load([FAST], DRAWS)
-    found, copy = replayer.alone(0, 1, 3, 1.0)
-    assert isinstance(found, Outputs)
-    (output,) = copy.outputs
-    assert output == (20).to_bytes(4, "little") + DRAWS[1][0][4:]
-    assert found.events == [23.0] * 3
-
-
-@pytest.mark.parametrize(("broken", "kind"), [(HANGS, "hang"), (READS_OUTSIDE, "illegal-access")])
-@pytest.mark.parametrize("arm", [0, 1])
-def test_the_arm_at_fault_is_found_and_the_replayer_goes_on(
-    replayer: Replayer, broken: Program, kind: str, arm: int
-) -> None:
-    pair = [broken, FAST] if arm == 0 else [FAST, broken]
-    replayer.load(pair, DRAWS)
-    with pytest.raises(Fault) as fault:
-        replayer.round(4, 1.0)
-    assert (fault.value.kind, fault.value.arm) == (kind, arm)
-    assert compare(replayer, SLOW, FAST, DRAWS).measured is not None
 
 
 def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,32 +89,6 @@ def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypa
     with pytest.raises(Fault, match="no version does this when it runs alone") as fault:
         replayer.round(4, 1.0)
     assert fault.value.arm is None
-
-
-def test_two_programs_that_do_not_fit_are_said_not_to(replayer: Replayer, free: list[int]) -> None:
-    free[0] = 64 << 20
-    replayer.load([SLOW, FAST], DRAWS)
-    with pytest.raises(Fault, match="of which 64 MiB are free") as fault:
-        replayer.round(4, 1.0)
-    assert (fault.value.kind, fault.value.arm, replayer.starts) == ("out-of-memory", None, 1)
-
-
-def hostile(change: str) -> bytes:
-    raw = bytearray(encoded(FAST))
-    if change == "cut":
-        return bytes(raw[:100])
-    raw[{"magic": 3, "header": 60, "image": len(raw) - 2000}[change]] ^= 0x55
-    return bytes(raw)
-
-
-@pytest.mark.parametrize("change", ["cut", "magic", "header", "image"])
-def test_a_hostile_file_is_a_fault_and_the_replayer_goes_on(replayer: Replayer, change: str) -> None:
-    replayer.start()
-    with pytest.raises(Fault) as fault:
-        replayer._ask(LoadPrograms(programs=[0]), process.ProgramsLoaded, [hostile(change)], 5)
-    assert (fault.value.kind, fault.value.arm) == ("refused", None)
-    replayer.load([FAST], DRAWS)
-    assert replayer.starts == 1
 
 
 def test_programs_of_other_inputs_or_another_gpu_are_refused(replayer: Replayer) -> None:
@@ -175,17 +117,3 @@ def test_fewer_pairs_than_draws_fill_no_rooms(replayer: Replayer) -> None:
     replayer.round(1, 1.0)
     with pytest.raises(Fault):
         replayer.copied_round(1, 1.0)
-
-
-def test_an_edit_that_changes_the_work_is_told_apart(replayer: Replayer) -> None:
-    found = compare(replayer, FAST, EDITED, DRAWS)
-    assert found.verdict == "slower"
-    assert found.measured is not None
-    assert found.measured.speedup == pytest.approx(23 / 24)
-
-
-def test_held_contents_are_there_in_each_call(replayer: Replayer) -> None:
-    reader = program([copied(OUT, W, 64), fill(W, 9)], held=b"\x07" * 64)
-    replayer.load([reader], DRAWS)
-    _, copy = replayer.alone(0, 0, 3, 1.0)
-    assert copy.outputs[0][:64] == b"\x07" * 64

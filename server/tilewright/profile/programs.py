@@ -1,12 +1,15 @@
-"""The kernels of each case, recorded while its program is replayed in a confined process of its own."""
+"""What is learned from the programs of a profile's cases: their kernels, recorded while they are replayed in a confined
+process of its own, and the machine code of a kernel of each."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from tilewright.compiler.compilation import Compilation
 from tilewright.profile.kernels import CallKernels, kernels_of
 from tilewright.text import cut
 from tilewright.wire.launches import KernelLaunch
@@ -54,3 +57,42 @@ def record_kernels(programs: Sequence[Path | str], own: Collection[str]) -> tupl
             longest = max(kernels, key=lambda pair: pair[0])[1] if kernels else None
             found[-1] = Recorded(kernels_of(answer.launches, calls, own), longest)
     return found, cut("; ".join(why), 200)
+
+
+def read_code(
+    programs: Sequence[Path | str], kernels: Sequence[KernelLaunch | None], triton: bool = False
+) -> tuple[list[list[Compilation]], str]:
+    """The machine code of a kernel of each program, in their order, where it can be told; and why it cannot. A text
+    stands for a program that does not exist. `triton`: the candidate is written in it."""
+    made: dict[tuple[Path, str], list[Compilation]] = {}
+    found: list[list[Compilation]] = []
+    try:
+        for path, kernel in zip(programs, kernels, strict=True):
+            if isinstance(path, str) or kernel is None:
+                found.append([])
+                continue
+            key = (path, kernel.symbol)
+            if key not in made:
+                made[key] = _read(*key, triton)
+            found.append(made[key])
+    except Exception as error:  # of a file that a candidate's process made
+        return [[] for _ in programs], cut(f"{type(error).__name__}: {error}", 200)
+    return found, ""
+
+
+def _read(file: Path, symbol: str, triton: bool) -> list[Compilation]:
+    """What is known of a kernel: nothing, if its image holds other kernels, too, since it is a library's."""
+    from tilewright.compiler.cubin import machine_code
+    from tilewright.programs.format import read
+    from tilewright.programs.images import kernels
+    from tilewright.programs.model import Kernel
+
+    program = read(file)
+    arch = program.layout.arch.rstrip("af")
+    node = next(one for one in program.layout.nodes if isinstance(one, Kernel) and one.symbol == symbol)
+    image = program.images[node.image]
+    if kernels(image) != {symbol}:
+        return []
+    code = machine_code(image, arch, dynamic_shared=node.shared, threads=math.prod(node.block))
+    frontend: Literal["triton", "cutile"] = "triton" if triton else "cutile"
+    return [Compilation(kernel=symbol, symbol=symbol, arch=arch, frontend=frontend, **code)]
