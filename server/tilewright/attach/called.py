@@ -12,8 +12,8 @@ from typing import Any
 from tilewright.attach.finding import read_sources
 from tilewright.attach.inputs import Call, Tensor, inputs_of
 from tilewright.attach.repository import Proposal, check_command, need_no_gpu
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, need_passing
+from tilewright.attach.trial import tried
+from tilewright.attach.trials import need_passing
 from tilewright.attach.writing import task_py, task_toml
 from tilewright.cases import volume
 from tilewright.errors import UsageError
@@ -31,7 +31,7 @@ TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped
 
 
 def calls_of(
-    trial: Trial, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
+    files: Files, tree: Path, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
 ) -> tuple[str, list[Call], bool]:
     """The function, the calls that tests make of it, the largest first, and whether all tests pass that ran to their
     end. Of a module, the function is that with the most calls. Raises `UsageError` if there are none, or if a test
@@ -39,18 +39,18 @@ def calls_of(
     chosen = ["-k", select] if select else []
     options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
-    tried = trial.run(words, [import_root], LIMIT_S)
-    if not tried.out:
-        need_no_gpu(tried.ran.last_words, ["pytest", test])
-        raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    failed = [one for one in tried.tests if one.status is Status.FAILED]
+    ran, ended_tests, out = tried(files, tree, words, [import_root])
+    if not out:
+        need_no_gpu(ran.last_words, ["pytest", test])
+        raise UsageError(f"the tests: the command {ran.ended}\n{ran.last_words[-1200:]}")
+    failed = [one for one in ended_tests if one.status is Status.FAILED]
     if failed and backend_here() is Backend.CUDA:
         raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
     if failed:
         tell(f"{failed[0].id} fails here: {failed[0].message}")
-    noted: list[dict[str, Any]] = json.loads(tried.out)
+    noted: list[dict[str, Any]] = json.loads(out)
     if not noted:
-        summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
+        summary = next(reversed(ran.last_words.strip().splitlines()), "").strip("= ")
         raise UsageError(
             f"no test of {test} that ran calls {entry} ({summary}): give --shape instead, or another --test"
         )

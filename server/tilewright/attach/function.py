@@ -16,8 +16,8 @@ from tilewright.attach.finding import module_at, module_path
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
 from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
 from tilewright.attach.sizes import HEADS, Dimension
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, WANTS_GPU, tried_out
+from tilewright.attach.trial import tried
+from tilewright.attach.trials import WANTS_GPU, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
 from tilewright.repository import Files
@@ -76,8 +76,8 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     calls, tests, passed = list[Call](), list[str](), True
     if wishes.test:
         tell(f"running {wishes.test} to see what it calls {function or entry.removesuffix(':')} with")
-        with Trial(files, Path(own.root)) as trial:
-            function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root, tell)
+        tree = Path(own.root)
+        function, calls, passed = calls_of(files, tree, entry, wishes.test, wishes.select, import_root, tell)
         entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
         tests = tests_command(wishes.test, wishes.select, files)
         smallest = min(alike_of(calls), key=lambda call: (call.has_empty, call.elements))
@@ -93,8 +93,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         adapter["adapter.py"], request["adapter"] = adapter_py(entry, inputs_of(calls)), f"adapter:{function}"
     own_files = {f"{folder}/{file}": text.encode() for file, text in adapter.items()}
     tell(f"running {entry} once, to see which kernels it launches")
-    with Trial(files | own_files, Path(own.root)) as trial:
-        probe = _probed(trial, request, import_root, *[str(folder)] * bool(adapter))
+    probe = _probed(files | own_files, Path(own.root), request, import_root, *[str(folder)] * bool(adapter))
     if (named := request["adapter"] or probe["entry"]) != entry:
         tell(f"{entry} is {named}, which the task names")
         entry = named
@@ -239,14 +238,12 @@ def _committed(files: Files, path: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _probed(trial: Trial, request: dict[str, Any], *import_roots: str) -> dict[str, Any]:
+def _probed(files: Files, tree: Path, request: dict[str, Any], *import_roots: str) -> dict[str, Any]:
     words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
-    tried = trial.run(words, [*import_roots], LIMIT_S)
-    if tried.ran.status != 0 or not tried.out:
-        raise UsageError(
-            f"{request['entry']} could not be run: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
-        )
-    answer: dict[str, Any] = json.loads(tried.out)
+    ran, _, out = tried(files, tree, words, [*import_roots])
+    if ran.status != 0 or not out:
+        raise UsageError(f"{request['entry']} could not be run: the process {ran.ended}\n{ran.last_words[-1200:]}")
+    answer: dict[str, Any] = json.loads(out)
     if "unusable" in answer:
         if WANTS_GPU.search(answer["unusable"]) and backend_here() is Backend.CPU:
             raise UsageError(

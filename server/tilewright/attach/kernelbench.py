@@ -15,8 +15,7 @@ from typing import Any
 from tilewright.attach.function import completed, ranges_of
 from tilewright.attach.inputs import Inputs
 from tilewright.attach.repository import Proposal, committed, named_after
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S
+from tilewright.attach.trial import tried
 from tilewright.attach.writing import COUNTED
 from tilewright.errors import UsageError
 
@@ -35,11 +34,11 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
         raise UsageError(f"{path} is no KernelBench problem: {error}") from None
     if missing := [part for part in PARTS if part not in _defined(tree)]:
         raise UsageError(f"{path} is no KernelBench problem: it defines no {missing[0]}")
-    with Trial({"problem.py": text.encode()}, Path(repository.root)) as trial:
-        tried = trial.run(["python", "-m", "tilewright.attach.kernelbench", "problem.py", "{out}"], ["."], LIMIT_S)
-    if not tried.out:
-        raise UsageError(f"{path}: the problem could not be run: {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    about: dict[str, Any] = json.loads(tried.out)
+    words = ["python", "-m", "tilewright.attach.kernelbench", "problem.py", "{out}"]
+    ran, _, out = tried({"problem.py": text.encode()}, Path(repository.root), words, ["."])
+    if not out:
+        raise UsageError(f"{path}: the problem could not be run: {ran.ended}\n{ran.last_words[-1200:]}")
+    about: dict[str, Any] = json.loads(out)
     sizes: dict[str, int] = about["sizes"]
     case: dict[str, Any] = {**sizes, "dtype": about["dtype"]}
     inputs = Inputs({}, [case], sizes, set(), {}, [], {}, [], [""])
