@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tilewright.harness.commands import Place
 
-PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
-PYTEST_TABLES = {"pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
+"""Files in which pytest looks for its settings."""
 
 
 def fresh_place(snapshot: Path, folder: Path, workplace: str = ".", hidden: Path | None = None) -> Place:
@@ -35,9 +35,6 @@ def fresh_copy(snapshot: Path, into: Path) -> None:
 
 def _stop_pytest_here(root: Path) -> None:
     """See that pytest looks for its settings no further up than in `root`: above it, others may write."""
-    if any((root / name).exists() for name in PYTEST_FILES):
-        return
-    for name, table in PYTEST_TABLES.items():
-        if (root / name).is_file() and table in (root / name).read_text(encoding="utf-8", errors="replace"):
-            return
-    (root / "pytest.ini").write_text("[pytest]\n")
+    files = [root / name for name in SETTINGS]
+    if not any(file.is_file() and ("pytest" in file.name or b"pytest" in file.read_bytes()) for file in files):
+        (root / "pytest.ini").write_text("[pytest]\n")
