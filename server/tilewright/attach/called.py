@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import keyword
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -26,8 +25,6 @@ SMALL_ELEMENTS, MODELLED_ELEMENTS = 2**16, 2**26
 """Of a case's dimensions multiplied, up to which kernels are interpreted, and up to which a CPU models them."""
 LARGE_ELEMENTS = 2**28
 """Of all tensors of a call that is made again: comparing results takes some 20 bytes for each."""
-TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped")
-"""Names in the code of a task that draws tensors."""
 
 
 def calls_of(
@@ -59,8 +56,6 @@ def calls_of(
         if one["others"]:
             name, kind = next(iter(one["others"].items()))
             why = f"argument {name} is a {kind}"
-        elif taken := next((name for name in one["tensors"] if name in TAKEN or keyword.iskeyword(name)), ""):
-            why = f"argument {taken} has a name that a task's own code has"
         elif not one["tensors"]:
             why = "it has no tensor"
         else:
