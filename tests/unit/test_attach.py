@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tilewright.attach import called, function
-from tilewright.attach.finding import exercises, read_sources
+from tilewright.attach.finding import kernels_of, likeliest_test, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, Wishes, _choice, need_no_gpu, need_own
-from tilewright.attach.trials import Limits
+from tilewright.attach.repository import Proposal, Wishes, chosen, need_own
+from tilewright.attach.trials import Limits, need_no_gpu
 from tilewright.attach.writing import frozen_copy, quoted
 from tilewright.errors import UsageError
 from tilewright.repository import Files
@@ -44,37 +44,35 @@ def files(**_: str) -> Files:
 
 
 def test_kernels_are_found_with_what_exercises_them() -> None:
-    found = {one.kernel.path: one for one in exercises(read_sources(files()))}
-    assert sorted(found) == ["lib/ops/gelu.py", "lib/ops/rms_norm.py"]
-    gelu, norm = found["lib/ops/gelu.py"], found["lib/ops/rms_norm.py"]
-    assert gelu.kernel.has_kernel
-    assert gelu.kernel.module == "lib.ops.gelu"
-    assert [one.path for one in gelu.tests] == ["tests/test_gelu.py"]
-    assert [one.path for one in norm.tests] == ["tests/test_rms_norm.py"]
-    assert norm.tests[0].perf_functions == ("test_perf",)
+    sources = read_sources(files())
+    gelu, norm = sorted(kernels_of(sources), key=lambda one: one.path)
+    assert (gelu.module, norm.path) == ("lib.ops.gelu", "lib/ops/rms_norm.py")
+    assert likeliest_test(gelu, sources) is sources["tests/test_gelu.py"]
+    assert likeliest_test(norm, sources) is sources["tests/test_rms_norm.py"]
+    assert sources["tests/test_rms_norm.py"].perf_functions == ("test_perf",)
 
 
 def test_modules_below_src_are_named_as_they_are_imported() -> None:
     root = FIXTURES / "minigym"
     held = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.py")}
-    [one] = exercises(read_sources(held))
-    assert one.kernel.module == "minigym.ops.cutile.layer_norm"
-    assert [test.path for test in one.tests] == ["tests/ops/test_layer_norm.py"]
+    sources = read_sources(held)
+    [kernel] = kernels_of(sources)
+    assert kernel.module == "minigym.ops.cutile.layer_norm"
+    assert likeliest_test(kernel, sources) is sources["tests/ops/test_layer_norm.py"]
 
 
 def test_a_choice_that_is_the_users_is_left_to_them() -> None:
-    sources = read_sources(files())
     with pytest.raises(
         UsageError,
         match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py, with .*\n  --kernel lib/ops/rms_norm.py, with ",
     ):
-        _choice(sources, Wishes())
-    assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
-    assert _choice(sources, Wishes(kernel="lib/util.py")).tests[0].path == "tests/test_other.py"
+        chosen(files(), Wishes())
+    assert chosen(files(), Wishes(kernel="lib/ops/gelu.py"))[1].path == "tests/test_gelu.py"
+    assert chosen(files(), Wishes(kernel="lib/util.py"))[1].path == "tests/test_other.py"
     with pytest.raises(UsageError, match="found no test that names it; name it with --test"):
-        _choice(read_sources(files() | {"lib/util.py": b"import triton\n"}), Wishes(kernel="lib/__init__.py"))
+        chosen(files() | {"lib/util.py": b"import triton\n"}, Wishes(kernel="lib/__init__.py"))
     with pytest.raises(UsageError, match=r"--kernel nowhere\.py: no such Python file is committed"):
-        _choice(sources, Wishes(kernel="nowhere.py"))
+        chosen(files(), Wishes(kernel="nowhere.py"))
 
 
 @pytest.mark.parametrize(
@@ -91,14 +89,13 @@ def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     ],
 )
 def test_a_run_that_wants_a_gpu_says_so(said: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.attach.repository.backend_here", lambda: Backend.CPU)
+    monkeypatch.setattr("tilewright.attach.trials.backend_here", lambda: Backend.CPU)
     if not shown:
-        need_no_gpu(said, ["pytest"])
+        need_no_gpu("test_it", said)
         return
-    with pytest.raises(UsageError, match="`pytest` wants a GPU, and this machine has none") as raised:
-        need_no_gpu(said, ["pytest"])
+    with pytest.raises(UsageError, match="test_it needs a GPU, and this machine has none: ") as raised:
+        need_no_gpu("test_it", said)
     assert shown in str(raised.value)
-    assert "tilewright init module:function --shape" in str(raised.value)
 
 
 def test_the_file_of_tests_with_the_kernels_own_name_comes_first() -> None:
@@ -107,8 +104,8 @@ def test_the_file_of_tests_with_the_kernels_own_name_comes_first() -> None:
         "tests/experimental/test_attention_backward.py": "from pkg.attention import attention\n",
         "tests/test_attention.py": "registry.dispatch(1)\n",
     }
-    (found,) = exercises(read_sources({path: text.encode() for path, text in texts.items()}))
-    assert found.tests[0].path == "tests/test_attention.py"
+    sources = read_sources({path: text.encode() for path, text in texts.items()})
+    assert likeliest_test(sources["pkg/attention.py"], sources) is sources["tests/test_attention.py"]
 
 
 def test_a_call_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:

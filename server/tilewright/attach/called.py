@@ -10,9 +10,9 @@ from typing import Any
 
 from tilewright.attach.finding import read_sources
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, check_command, need_no_gpu
+from tilewright.attach.repository import Proposal, check_command
 from tilewright.attach.trial import tried
-from tilewright.attach.trials import need_passing
+from tilewright.attach.trials import need_no_gpu, need_passing
 from tilewright.attach.writing import task_py, task_toml
 from tilewright.cases import volume
 from tilewright.errors import UsageError
@@ -38,7 +38,7 @@ def calls_of(
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
     ran, ended_tests, out = tried(files, tree, words, [import_root])
     if not out:
-        need_no_gpu(ran.last_words, ["pytest", test])
+        need_no_gpu(test, ran.last_words)
         raise UsageError(f"the tests: the command {ran.ended}\n{ran.last_words[-1200:]}")
     failed = [one for one in ended_tests if one.status is Status.FAILED]
     if failed and backend_here() is Backend.CUDA:

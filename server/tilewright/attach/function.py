@@ -6,23 +6,20 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tilewright.attach import repository
 from tilewright.attach.called import by_baseline, calls_of, checked, tests_command
 from tilewright.attach.finding import module_at, module_path
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
-from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
+from tilewright.attach.repository import Proposal, Wishes, chosen, committed, draft, named_after, need_name, need_own
 from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import tried
-from tilewright.attach.trials import WANTS_GPU, tried_out
+from tilewright.attach.trials import need_no_gpu, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
-from tilewright.repository import Files
-from tilewright.session.runs import backend_here
-from tilewright.task import Backend
+from tilewright.repository import Files, Repository
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -41,28 +38,26 @@ OTHERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 UNKNOWN = "its values are not known; draw them from generator"
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What a user asks for. `shapes` are written 4096x8192 for all tensors, or x=4096x8192, or labels=4096:int64;
-    `arguments` eps=1e-6; `ranges` N=64..128:32. With `test`, a file of tests, shapes, dtypes and arguments are those of
-    the calls that its tests make; `select` is a word for pytest's -k. A file alone stands for the function of it that
-    its tests call most."""
-
-    entry: str
-    shapes: list[str] = field(default_factory=list)
-    dtype: str = "bfloat16"
-    arguments: list[str] = field(default_factory=list)
-    reference: str = ""
-    name: str = ""
-    test: str = ""
-    ranges: list[str] = field(default_factory=list)
-    select: str = ""
-
-
 def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
-    """A native task for a function, written module:function or file.py:function. Raises `UsageError`."""
+    """A native task for a function, or for that of the repository's kernel that its tests call. If no task can call
+    that, a draft of one that runs the repository's own tests and benchmark. Raises `UsageError`."""
     need_name(wishes.name)
     own, files = committed(root)
+    if wishes.entry:
+        return _of_function(own, files, wishes, tell)
+    kernel, test = chosen(files, wishes)
+    need_own(own, kernel.path, "")
+    select = wishes.select or kernel.backend * (kernel.backend in test.text)
+    try:
+        wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
+        proposal = _of_function(own, files, wanted, tell)
+    except UsageError as error:
+        return draft(wishes, kernel, test, str(error))
+    open_task = f"{proposal.folder}/task.py would have a place to fill in"
+    return draft(wishes, kernel, test, open_task) if proposal.is_open else proposal
+
+
+def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
     path, entry, import_root = _resolved(files, wishes.entry)
     function = entry.partition(":")[2]
     if not function and not wishes.test:
@@ -150,20 +145,6 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         raise UsageError(f"{error}{_alike(shapes, inputs.shapes)}") from None
 
 
-def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
-    """A native task of the function of a repository's kernel that its tests call. If no task can call that, a draft of
-    one that runs its own tests and benchmark. Raises `UsageError`."""
-    kernel, test = repository.chosen(root, wishes)
-    select = wishes.select or kernel.backend * (kernel.backend in test.text)
-    wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
-    try:
-        found = propose(root, wanted, tell)
-        why = f"{found.folder}/task.py would have a place to fill in" if found.is_open else ""
-    except UsageError as error:
-        why = str(error)
-    return repository.draft(root, wishes, kernel, test, why) if why else found
-
-
 def completed(
     proposal: Proposal,
     files: Files,
@@ -245,11 +226,7 @@ def _probed(files: Files, tree: Path, request: dict[str, Any], *import_roots: st
         raise UsageError(f"{request['entry']} could not be run: the process {ran.ended}\n{ran.last_words[-1200:]}")
     answer: dict[str, Any] = json.loads(out)
     if "unusable" in answer:
-        if WANTS_GPU.search(answer["unusable"]) and backend_here() is Backend.CPU:
-            raise UsageError(
-                f"{request['entry']} needs a GPU, and this machine has none: {answer['unusable']}. Run init on a "
-                "machine that has one, or name the same function in plain torch with --reference module:function"
-            )
+        need_no_gpu(request["entry"], answer["unusable"])
         raise UsageError(f"{request['entry']}: {answer['unusable']}")
     return answer
 

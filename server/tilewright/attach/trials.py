@@ -116,8 +116,7 @@ def tried_out(
             search = searched(each[here], task, dimensions)
             cases, small, failed = interpreted(each[Backend.CPU], search, last)
         except Failure as failure:
-            if here is Backend.CPU and WANTS_GPU.search(str(failure)):
-                raise UsageError(f"{task.file.entry} needs a GPU, and this machine has none: {failure}") from None
+            need_no_gpu(task.file.entry, str(failure))
             of = f", as {tests[failure.number]} calls it," if any(tests) else ""
             raise UsageError(
                 f"{task.file.entry}{of} fails against its reference before anything was changed: {failure}"
@@ -217,6 +216,16 @@ def long_sizes(trials: Trials, search: Search, last: str, cut: Sizes) -> Sizes:
         if wanted[last] > cut[last] and trials.why(search.task.file.cases[0].case | wanted) == "":
             return wanted
     return {}
+
+
+def need_no_gpu(what: str, said: str) -> None:
+    """Raises `UsageError` if what was said of a run is that it wants a GPU, and there is none."""
+    if (wanted := WANTS_GPU.search(said)) and backend_here() is Backend.CPU:
+        line = next(line for line in said.splitlines() if wanted[0] in line)
+        raise UsageError(
+            f"{what} needs a GPU, and this machine has none: {line.strip()[:160]}. Run init on a machine that has "
+            "one, or make a task of a function in plain torch, or of one with such a --reference"
+        )
 
 
 def need_passing(files: Files, folder: PurePosixPath) -> None:

@@ -128,7 +128,8 @@ def init(
     The exit status is 0 only if the task works. With --json no question is asked: --yes writes the files, and without
     it they are only printed.
     """
-    from tilewright.attach import function, repository
+    from tilewright.attach import function
+    from tilewright.attach.repository import Wishes
 
     def tell(text: str) -> None:
         errors.print(text, style="dim")
@@ -142,13 +143,11 @@ def init(
         from tilewright.attach import flashinfer
 
         proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
-    elif not (root / target).is_dir():
-        wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [], select)
-        proposal = done(lambda: function.propose(root, wanted, tell))
     else:
-        wishes = repository.Wishes(kernel, test, select, name)
-        proposal = done(lambda: function.propose_for(root / target, wishes, tell))
-    top = done(lambda: Checkout(root / target if (root / target).is_dir() else root)).root
+        entry, root = ("", root / target) if (root / target).is_dir() else (target, root)
+        wishes = Wishes(entry, kernel, test, select, shape or [], dtype, arg or [], reference, name, range_ or [])
+        proposal = done(lambda: function.propose(root, wishes, tell))
+    top = done(lambda: Checkout(root)).root
     folder = proposal.folder
     files = {"task.toml": proposal.text} | dict(proposal.beside)
     if there := [file for file in files if (top / folder / file).exists()]:
