@@ -549,7 +549,7 @@ def test_names_that_are_not_ascii(package: Path) -> None:
     (package / "src/mypkg/_ядра.py").write_text(KERNELS.replace("scale", "удвоить"))
     (package / "src/mypkg/plain.py").write_text("def double(x):\n    return x * 2.0\n")
     commit_all(package, "other alphabets")
-    given = ("mypkg.größe:удвоить", "--shape", "[4096]", "--reference", "mypkg.plain:double", "--yes")
+    given = ("mypkg.größe:удвоить", "--shape", "4096", "--reference", "mypkg.plain:double", "--yes")
     refused = init(package, *given)
     assert "the kernel удвоить_kernel as it is: give it a name of ASCII letters" in " ".join(refused.stderr.split())
     for file in ("größe.py", "_ядра.py"):

@@ -19,7 +19,7 @@ from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
 from tilewright.attach.repository import Proposal, Wishes, chosen, need_own
 from tilewright.attach.trials import Limits, need_no_gpu
-from tilewright.attach.writing import frozen_copy, quoted
+from tilewright.attach.writing import frozen_copy
 from tilewright.errors import UsageError
 from tilewright.repository import Files
 from tilewright.task import Backend
@@ -273,26 +273,16 @@ def test_a_frozen_copy_imports_by_full_names() -> None:
     assert "from pkg.ops.b import c" in frozen_copy(b"from .b import c\n", "pkg/ops/__init__.py", "pkg.ops")
 
 
-def test_a_shape_may_be_written_as_a_list_and_several_at_once() -> None:
-    for text in ("4096x8192", "4096,8192", "[4096, 8192]", "(4096, 8192)", "4096 8192", "4096*8192", "(4096, 8192,)"):
-        assert shapes_of([text])[0] == {"": [4096, 8192]}, text
-    both = {"x": [4096, 8192], "weight": [8192]}
-    for texts in (["x=4096x8192", "weight=8192"], ["x=[4096, 8192], weight=[8192]"], ["x=4096x8192 weight=8192"]):
-        assert shapes_of(texts) == (both, {}), texts
+def test_a_shape_is_that_of_all_tensors_or_of_one() -> None:
+    assert shapes_of(["4096x8192"])[0] == {"": [4096, 8192]}
+    assert shapes_of(["x=4096x8192", "weight=8192"]) == ({"x": [4096, 8192], "weight": [8192]}, {})
     assert shapes_of(["größe=3"])[0] == {"größe": [3]}
     assert shapes_of(["i=3:int64"]) == ({"i": [3]}, {"i": "int64"})
-    for wrong in ("4096x", "x=", "0x3", "a-b=3", "3.5", "[[4096, 8192], [8192]]", "[3", "3]", "", "x=3=4"):
+    for wrong in ("4096x", "x=", "0x3", "a-b=3", "3.5", "[3]", "", "x=3=4"):
         with pytest.raises(UsageError, match="a shape is written 4096x8192"):
             shapes_of([wrong])
     with pytest.raises(UsageError, match="x has a shape already"):
         shapes_of(["x=3", "x=4"])
-
-
-def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
-    assert quoted(r"^\d+$") == r"'^\d+$'"
-    assert quoted(r"it's \d") == r"'''it's \d'''"
-    assert quoted(r"\d'") == '"' + r"\\d'" + '"'
-    assert quoted(["a", "b"]) == '["a", "b"]'
 
 
 @pytest.mark.parametrize(("frontend", "then"), [("triton", "check"), ("torch", "session start")])

@@ -21,17 +21,7 @@ from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_tom
 from tilewright.errors import UsageError
 from tilewright.repository import Files, Repository
 
-DTYPES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "f16": "float16",
-    "fp32": "float32",
-    "f32": "float32",
-    "half": "float16",
-    "fp8": "float8_e4m3fn",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
+SHORT = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 DRAWN = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 """What normal numbers are rounded to, and a float64 reference can judge."""
 OTHERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
@@ -237,22 +227,18 @@ def shapes_of(texts: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
     shapes: dict[str, list[int]] = {}
     dtypes: dict[str, str] = {}
     for text in texts:
-        for part in re.split(r"[,;\s]+(?=[^\W\d]\w*\s*=)", text.strip()):
-            name, equals, sizes = (piece.strip() for piece in part.rpartition("="))
-            sizes, _, dtype = sizes.partition(":")
-            inside = re.fullmatch(r"\[([^][()]*)\]|\(([^][()]*)\)|([^][()]*)", sizes)
-            numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
-            numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip().removesuffix(","))
-            if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", numbers) or (equals and not name.isidentifier()):
-                raise UsageError(
-                    f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
-                    "--shape for others"
-                )
-            if name in shapes:
-                raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
-            shapes[name] = [int(size) for size in numbers.split(",")]
-            if dtype:
-                dtypes[name] = _dtype(dtype, (*DRAWN, *OTHERS))
+        match = re.fullmatch(r"(?:([^\W\d]\w*)=)?([1-9]\d*(?:x[1-9]\d*)*)(?::(\w+))?", text)
+        if match is None:
+            raise UsageError(
+                f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
+                "--shape for others"
+            )
+        name = match[1] or ""
+        if name in shapes:
+            raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
+        shapes[name] = [int(size) for size in match[2].split("x")]
+        if match[3]:
+            dtypes[name] = _dtype(match[3], (*DRAWN, *OTHERS))
     return shapes, {name: dtype for name, dtype in dtypes.items() if name}
 
 
@@ -276,10 +262,10 @@ def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
 
 
 def _dtype(text: str, known: tuple[str, ...] = DRAWN) -> str:
-    dtype = DTYPES.get(text, text)
+    dtype = SHORT.get(text, text)
     if dtype not in known:
         raise UsageError(
-            f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*known, *DTYPES}))}; integers "
+            f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*known, *SHORT}))}; integers "
             "and masks come with their shape, as in --shape labels=4096:int64"
         )
     return dtype
