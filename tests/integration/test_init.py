@@ -407,7 +407,16 @@ def soft_torch(x):
 def test_a_function_on_8_bit_floats_becomes_a_task_that_works(package: Path) -> None:
     (package / "src/mypkg/soft.py").write_text(SOFT)
     commit_all(package, "soft")
-    asked = ("mypkg.soft:soft", "--reference", "mypkg.soft:soft_torch", "--shape", "64x100", "--dtype", "fp8", "--yes")
+    asked = (
+        "mypkg.soft:soft",
+        "--reference",
+        "mypkg.soft:soft_torch",
+        "--shape",
+        "64x100",
+        "--dtype",
+        "float8_e4m3fn",
+        "--yes",
+    )
     done = init(package, *asked)
     assert done.returncode == 0, done.stderr
     written = (package / "perf/soft/task.toml").read_text()

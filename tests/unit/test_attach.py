@@ -289,7 +289,7 @@ def test_a_shape_is_that_of_all_tensors_or_of_one() -> None:
 def test_the_next_command_is_one_that_works_without_a_gpu(
     frontend: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function, "tried_out", lambda *given: Limits({"backend": "cuda"}, [], [], {}, []))
+    monkeypatch.setattr(function, "tried_out", lambda *given: Limits([], [], {}, []))
     monkeypatch.setattr(called, "need_passing", lambda *given: None)
     monkeypatch.setattr(called, "backend_here", lambda: Backend.CPU)
     head = {"name": "a", "entry": "a:a", "editable": ["a.py"], "frontend": frontend}
@@ -297,7 +297,6 @@ def test_the_next_command_is_one_that_works_without_a_gpu(
     draft = Proposal(PurePosixPath("perf/a"), "", [])
     proposal = function.completed(draft, {}, head, inputs, {}, lambda text: None)
     assert proposal.then == then
-    assert 'backend = "cuda"' in proposal.text, "what is said of the cases asked for"
 
 
 @pytest.mark.parametrize("target", ["sub/ops.py:gelu", "ops:gelu"])

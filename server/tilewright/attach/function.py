@@ -18,6 +18,7 @@ from tilewright.attach.sizes import HEADS, Dimension
 from tilewright.attach.trial import tried
 from tilewright.attach.trials import need_no_gpu, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
+from tilewright.cases import Draw
 from tilewright.errors import UsageError
 from tilewright.repository import Files, Repository
 
@@ -125,9 +126,6 @@ def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[
             f"but: called in float64 it returns {narrow}, so somewhere it casts: take the casts out of frozen.py, or "
             "the reference is no more precise than the function"
         )
-    left = {file for file, _ in kernels if file and file not in editable}
-    if left:
-        seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
     try:
         return completed(Proposal(folder, "", seen, beside), files, head, inputs,
                          ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
@@ -140,7 +138,7 @@ def completed(
     files: Files,
     head: dict[str, Any],
     inputs: Inputs,
-    ranges: Mapping[str, dict[str, Any]],
+    ranges: Mapping[str, Draw],
     tell: Callable[[str], None],
     tests: Sequence[str] = (),
 ) -> Proposal:
@@ -157,8 +155,7 @@ def completed(
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
     draft = replace(proposal, text=task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, []))
     limits = tried_out(draft.among(files), proposal.folder, dimensions, last, inputs.tests, tell)
-    cases = [*(case | limits.asked for case in inputs.cases), *limits.cases]
-    text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
+    text = task_toml(head, limits.cases, limits.hidden, limits.excluded, limits.remarks, tests)
     found = replace(proposal, text=text, seen=[*proposal.seen, *limits.remarks])
     return checked(found, files, head["frontend"], tell)
 
@@ -242,19 +239,21 @@ def shapes_of(texts: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
     return shapes, {name: dtype for name, dtype in dtypes.items() if name}
 
 
-def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
+def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, Draw]:
     """The user's hidden ranges by dimension. Raises `UsageError`."""
-    ranges: dict[str, dict[str, Any]] = {}
+    ranges: dict[str, Draw] = {}
     for text in texts:
         name, _, numbers = text.partition("=")
         between = re.fullmatch(r"(\d+)\.\.(\d+)(?::([1-9]\d*))?", numbers)
-        if between and int(between[1]) < int(between[2]):
-            ranges[name] = {"min": int(between[1]), "max": int(between[2])}
-            ranges[name] |= {"multiple_of": int(between[3])} if between[3] else {}
-        elif re.fullmatch(r"\d+(,\d+)*", numbers):
-            ranges[name] = {"choices": [int(size) for size in numbers.split(",")]}
-        else:
-            raise UsageError(f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128")
+        try:
+            if between:
+                ranges[name] = Draw(min=int(between[1]), max=int(between[2]), multiple_of=int(between[3] or 1))
+            else:
+                ranges[name] = Draw(choices=[int(size) for size in numbers.split(",")])
+        except ValueError:
+            raise UsageError(
+                f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128"
+            ) from None
         if name not in inputs.sizes:
             known = "; ".join(f"{tensor} is {' x '.join(dims)}" for tensor, dims in inputs.shapes.items())
             raise UsageError(f"--range {text}: no dimension is called {name}: {known}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case
+from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case, up_to
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult
 from tilewright.repository import Files
@@ -37,10 +37,9 @@ WANTS_GPU = re.compile(
 
 
 class Limits(NamedTuple):
-    """What a task adds to the cases asked for: cases for the CPU, hidden ranges, classes of values to leave out with
-    why, and remarks on what was narrowed. `asked`: what is said of the cases asked for."""
+    """A task's cases, those for the CPU last; its hidden ranges; the classes of values to leave out, with why; and
+    remarks on what was narrowed."""
 
-    asked: dict[str, Any]
     cases: list[dict[str, Any]]
     hidden: list[dict[str, Any]]
     excluded: dict[str, str]
@@ -123,13 +122,14 @@ def tried_out(
             ) from None
     hidden = search.tables({name: one.size for name, one in dimensions.items()})
     only = {} if small or failed else {"backend": "cuda"}  # a check on the CPU would else draw from large ranges
-    limits = Limits({}, cases, [hidden | only] if hidden else [], search.excluded, [])
+    asked: Case = {} if failed or each[here].modelled else {"backend": "cuda"}
+    visible = [entry.case | asked for entry in task.file.cases]
+    limits = Limits([*visible, *cases], [hidden | only] if hidden else [], search.excluded, [])
     if small:
         limits.hidden.append(small | {"backend": "cpu"})
     if failed:
         limits.remarks.append(f"It fails on the CPU: {failed}. A session without a GPU cannot start")
-    elif not each[here].modelled:
-        limits.asked["backend"] = "cuda"
+    elif asked:
         limits.remarks.append("The cases asked for are too large for a machine without a GPU: it models small ones")
     where = f"{each[here].count} runs on the {'CPU' if here is Backend.CPU else 'GPU'}"
     if search.narrowed:
@@ -176,7 +176,7 @@ def searched(trials: Trials, task: Task, dimensions: Mapping[str, Dimension]) ->
     search = Search(task, dimensions, trials.why, task.file.cases[0].case | cut, tops)
     search.run()
     for name, one in dimensions.items():
-        taken = name in search.rules and search.rules[name].takes(one.size)
+        taken = name in search.rules and search.rules[name].holds(one.size)
         if one.given is not None or one.size == cut[name] or taken:
             continue
         if why := trials.why(search.base | {name: one.size}):
@@ -208,11 +208,11 @@ def long_sizes(trials: Trials, search: Search, last: str, cut: Sizes) -> Sizes:
         return {}
     for length, short in LONG:
         wanted = {}
-        for name, one in dimensions.items():
-            rule = search.rules.get(name)
-            fitting = [size for size in range(1, one.size + 1) if rule.takes(size)] if rule else [cut[name]]
-            most = length if name == last else short
-            wanted[name] = max((size for size in fitting if size <= most), default=fitting[0] if fitting else cut[name])
+        for name in dimensions:
+            wanted[name] = cut[name]
+            if rule := search.rules.get(name):
+                fitting = up_to(rule, length if name == last else short)
+                wanted[name] = max(map(int, fitting.choices or [fitting.max or 0]))
         if wanted[last] > cut[last] and trials.why(search.task.file.cases[0].case | wanted) == "":
             return wanted
     return {}
