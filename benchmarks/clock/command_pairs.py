@@ -18,8 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tilewright.commandtask import CommandTask, load
-from tilewright.harness.checkouts import fresh_place
-from tilewright.harness.commands import read_result, run
+from tilewright.harness.commands import fresh_place, read_result, run
 from tilewright.harness.figures import read_figures
 from tilewright.harness.outcomes import properties_of
 

@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.harness.checkouts import fresh_place
-from tilewright.harness.commands import Ran, read_result, run
+from tilewright.harness.commands import Ran, fresh_place, read_result, run
 from tilewright.harness.outcomes import Test, read_report
 from tilewright.repository import Files
 
