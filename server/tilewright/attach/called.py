@@ -10,8 +10,7 @@ from typing import Any
 
 from tilewright.attach.finding import read_sources
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, check_command
-from tilewright.attach.trial import tried
+from tilewright.attach.repository import Proposal, check_command, tried
 from tilewright.attach.trials import need_no_gpu, need_passing
 from tilewright.attach.writing import task_py, task_toml
 from tilewright.cases import volume

@@ -13,9 +13,18 @@ from typing import Any
 from tilewright.attach.called import by_baseline, calls_of, checked, tests_command
 from tilewright.attach.finding import module_at, module_path
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
-from tilewright.attach.repository import Proposal, Wishes, chosen, committed, draft, named_after, need_name, need_own
+from tilewright.attach.repository import (
+    Proposal,
+    Wishes,
+    chosen,
+    committed,
+    draft,
+    named_after,
+    need_name,
+    need_own,
+    tried,
+)
 from tilewright.attach.sizes import HEADS, Dimension
-from tilewright.attach.trial import tried
 from tilewright.attach.trials import need_no_gpu, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
 from tilewright.cases import Draw

@@ -14,8 +14,7 @@ from typing import Any
 
 from tilewright.attach.function import completed, ranges_of
 from tilewright.attach.inputs import Inputs
-from tilewright.attach.repository import Proposal, committed, named_after
-from tilewright.attach.trial import tried
+from tilewright.attach.repository import Proposal, committed, named_after, tried
 from tilewright.attach.writing import COUNTED
 from tilewright.errors import UsageError
 

@@ -1,21 +1,28 @@
-"""A repository's kernel and the tests that name it; the draft of a task that runs the repository's own commands."""
+"""What `init` does with a repository: reads what is committed, runs a command on a copy of it, and drafts a task."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from tilewright.attach.finding import Source, kernels_of, likeliest_test, read_sources
 from tilewright.attach.inputs import FILL_IN
 from tilewright.attach.writing import quoted
 from tilewright.errors import UsageError
+from tilewright.harness.commands import Ran, fresh_place, read_result, run
+from tilewright.harness.outcomes import Test, read_report
 from tilewright.repository import Files, Repository
 from tilewright.task import NAME
 from tilewright.text import cut, printable
 
+LIMIT_S = 300.0
+"""For a command before there is a task."""
 OF_FUNCTION = "make a task of one function: tilewright init module:function --shape 4096x8192"
 
 
@@ -57,6 +64,31 @@ class Proposal:
         """The repository's files with those of the task."""
         own = {"task.toml": self.text, **self.beside}
         return files | {f"{self.folder}/{name}": text.encode() for name, text in own.items()}
+
+
+class Tried(NamedTuple):
+    """What came of a run: how it ended, its tests, and the text of its `{out}`."""
+
+    ran: Ran
+    tests: list[Test]
+    out: str
+
+
+def tried(files: Files, hidden: Path, words: list[str], import_roots: list[str]) -> Tried:
+    """Run a command on copies of `files`; `{junit}` and `{out}` in it stand for files of its own. It may read nothing
+    of `hidden`, the working tree."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-init-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for file, content in files.items():
+            path = folder / "snapshot" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        place = fresh_place(folder / "snapshot", folder, hidden=hidden)
+        ran, tests, out = run(words, place, LIMIT_S, import_roots), list[Test](), ""
+        with contextlib.suppress(ValueError):
+            out = read_result(place.out) or ""
+            tests = read_report(read_result(place.junit) or "")
+        return Tried(ran, tests, out)
 
 
 def draft(wishes: Wishes, kernel: Source, test: Source, why: str) -> Proposal:
