@@ -17,7 +17,7 @@ from tilewright.attach import called, function
 from tilewright.attach.finding import kernels_of, likeliest_test, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, Wishes, chosen, need_own
+from tilewright.attach.repository import Wishes, chosen, need_own
 from tilewright.attach.trials import Limits, need_no_gpu
 from tilewright.attach.writing import frozen_copy
 from tilewright.errors import UsageError
@@ -250,9 +250,7 @@ def test_integers_are_those_of_the_tests_only_beside_what_is_drawn(dtype: str, m
     }
     tensors["at"] = Tensor([8], "int32", values={"low": 0, "high": 5}, content="eJwDAAAAAAE=")
     head = {"name": "a", "entry": "a:a", "editable": ["../../a.py"], "frontend": "triton"}
-    made = called.by_baseline(
-        Proposal(PurePosixPath("perf/a"), "", []), {}, head, [Call(tensors, {})], ["pytest"], print
-    )
+    made = called.by_baseline({}, head, [Call(tensors, {})], ["pytest"], {}, print)
     assert ("calls.json" in dict(made.beside)) is (dtype == "float32")
 
 
@@ -289,13 +287,12 @@ def test_a_shape_is_that_of_all_tensors_or_of_one() -> None:
 def test_the_next_command_is_one_that_works_without_a_gpu(
     frontend: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function, "tried_out", lambda *given: Limits([], [], {}, []))
     monkeypatch.setattr(called, "need_passing", lambda *given: None)
     monkeypatch.setattr(called, "backend_here", lambda: Backend.CPU)
     head = {"name": "a", "entry": "a:a", "editable": ["a.py"], "frontend": frontend}
     inputs = inputs_of([Call({"x": Tensor([4, 8], "float32")}, {})])
-    draft = Proposal(PurePosixPath("perf/a"), "", [])
-    proposal = function.completed(draft, {}, head, inputs, {}, lambda text: None)
+    monkeypatch.setattr(function, "tried_out", lambda *given: Limits(inputs.cases, [], {}, []))
+    proposal = function.completed({}, head, inputs, [], {}, [], print)
     assert proposal.then == then
 
 

@@ -72,11 +72,11 @@ def calls_of(
 
 
 def by_baseline(
-    draft: Proposal,
     files: Files,
     head: dict[str, Any],
     calls: list[Call],
     tests: list[str],
+    adapter: dict[str, str],
     tell: Callable[[str], None],
 ) -> Proposal:
     """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
@@ -90,7 +90,7 @@ def by_baseline(
     looked_at = [call.written for call in calls if call.written is not None]
     if filled := [name for name in inputs.shapes if looked_at and all(name in one for one in looked_at)]:
         head["outputs"] = filled
-    beside = dict(draft.beside) | {"task.py": task_py("", "", inputs)}
+    beside = adapter | {"task.py": task_py("", "", inputs)}
     if any(inputs.recorded):
         beside["calls.json"] = json.dumps(inputs.recorded, indent=1) + "\n"
     cases = [*inputs.cases, *inputs.others]
@@ -110,8 +110,8 @@ def by_baseline(
     if len(fitting) < len(calls):
         seen.append(f"left out: {len(calls) - len(fitting)} calls whose tensors have over 2^28 elements")
     text = task_toml(head, visible, _hidden(inputs.others), {}, [], tests)
-    found = replace(draft, text=text, seen=seen, beside=beside, is_open=inputs.open)
-    return checked(found, files, head["frontend"], tell)
+    proposal = Proposal(PurePosixPath("perf") / head["name"], text, seen, beside, inputs.open)
+    return checked(proposal, files, head["frontend"], tell)
 
 
 def checked(proposal: Proposal, files: Files, frontend: str, tell: Callable[[str], None]) -> Proposal:

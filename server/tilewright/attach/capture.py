@@ -136,13 +136,11 @@ def copies_of(live: dict[str, Any]) -> dict[str, Any] | None:
     """The bytes of a call's tensors; None if there is no room."""
     import torch
 
-    def content(tensor: Any) -> Any:
-        return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
-
     if sum(tensor.numel() * tensor.element_size() for tensor in live.values()) > COPIED_BYTES:
         return None
     try:
-        return {name: content(tensor).view(torch.uint8) for name, tensor in live.items()}
+        copies = {name: one.detach().clone(memory_format=torch.contiguous_format) for name, one in live.items()}
+        return {name: copy.reshape(-1).view(torch.uint8) for name, copy in copies.items()}
     except RuntimeError:  # no memory is left, or the tensor is of no common kind
         return None
 

@@ -113,7 +113,7 @@ def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[
                 "in plain torch with --reference module:function, or the tests that call it with --test FILE: then the "
                 "function as it is now is the reference"
             )
-        return by_baseline(Proposal(folder, "", [], adapter), files, head, calls, tests, tell)
+        return by_baseline(files, head, calls, tests, adapter, tell)
     frozen = _committed(files, f"/{probe['reference_path']}")
     if frozen is None:
         raise UsageError(f"{reference or entry} is defined in {probe['reference_path']}, which is no committed file")
@@ -136,29 +136,32 @@ def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[
             "the reference is no more precise than the function"
         )
     try:
-        return completed(Proposal(folder, "", seen, beside), files, head, inputs,
-                         ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
+        return completed(files, head, inputs, wishes.ranges, beside, seen, tell, tests if passed else [])
     except UsageError as error:
         raise UsageError(f"{error}{_alike(shapes, inputs.shapes)}") from None
 
 
 def completed(
-    proposal: Proposal,
     files: Files,
     head: dict[str, Any],
     inputs: Inputs,
-    ranges: Mapping[str, Draw],
+    ranges: list[str],
+    beside: Mapping[str, str],
+    seen: list[str],
     tell: Callable[[str], None],
     tests: Sequence[str] = (),
 ) -> Proposal:
-    """The proposal with its task.toml: hidden ranges by trying, and checked as a session will. If a person has to fill
-    something in, neither is done. Raises `UsageError` if the function does not pass."""
+    """The task with these first keys in its task.toml, and the files beside it: hidden ranges by trying, and checked as
+    a session will. If a person has to fill something in, neither is done. Raises `UsageError` if the function does not
+    pass."""
+    given = ranges_of(ranges, inputs)
+    proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
     if inputs.open:
         remark = f"No size was tried: {FILL_IN} marks what is open in task.py. Then add [[hidden]] with ranges"
         text = task_toml(head, inputs.cases, [], {}, [remark], tests)
         return checked(replace(proposal, text=text, is_open=True), files, head["frontend"], tell)
     dimensions = {
-        name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, ranges.get(name))
+        name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, given.get(name))
         for name, size in inputs.sizes.items()
     }
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")

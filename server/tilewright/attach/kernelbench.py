@@ -9,12 +9,12 @@ import ast
 import json
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from tilewright.attach.function import completed, ranges_of
+from tilewright.attach.function import completed
 from tilewright.attach.inputs import Inputs
-from tilewright.attach.repository import Proposal, committed, named_after, tried
+from tilewright.attach.repository import Proposal, Wishes, committed, named_after, tried
 from tilewright.attach.writing import COUNTED
 from tilewright.errors import UsageError
 
@@ -22,10 +22,10 @@ PARTS = ("Model", "get_inputs", "get_init_inputs")
 HELPERS = PARTS[1:]
 
 
-def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable[[str], None]) -> Proposal:
+def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
     """A task for the problem in a file. Its sizes are the whole numbers that `get_inputs` alone uses; the weights are
     those of one seed, and inputs that stay the same. Raises `UsageError`."""
-    repository, files = committed(root)
+    path, (repository, files) = Path(wishes.entry), committed(root)
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -41,11 +41,11 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
     sizes: dict[str, int] = about["sizes"]
     case: dict[str, Any] = {**sizes, "dtype": about["dtype"]}
     inputs = Inputs({}, [case], sizes, set(), {}, [], {}, [], [""])
-    head: dict[str, Any] = {
-        "name": name or named_after(path.stem), "entry": "kernel:run", "editable": ["kernel.py"], "frontend": "torch",
-    }  # fmt: skip
     weights = dict(zip(about["weights"], about["weight_names"], strict=True))
-    head |= {"constant": [*weights.values()]} if weights else {}
+    head: dict[str, Any] = {
+        "name": wishes.name or named_after(path.stem), "entry": "kernel:run", "editable": ["kernel.py"],
+        "frontend": "torch", **({"constant": [*weights.values()]} if weights else {}),
+    }  # fmt: skip
     beside = {
         "task.py": _task_py(about["inputs"], weights, sizes),
         "problem.py": text,
@@ -55,8 +55,7 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
         f"inputs: {', '.join([*about['inputs'], *weights.values()])}",
         "reference: the problem's Model in float64, with the weights of seed 0; kernel.py begins as the same in torch",
     ]
-    proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
-    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), tell)
+    return completed(files, head, inputs, wishes.ranges, beside, seen, tell)
 
 
 def describe(path: Path) -> dict[str, Any]:
