@@ -90,14 +90,13 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
 
 
 def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: Shapes) -> list[str]:
-    """The parameters that take tensors: given a shape, annotated so, or with neither annotation nor default."""
+    """The parameters that take tensors: those that are given a shape, or have no default."""
     tensors = []
     for parameter in inspect.signature(function).parameters.values():
         annotation = str(parameter.annotation)
         if parameter.name in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        optional = parameter.default is not parameter.empty
-        if parameter.name not in shapes and optional and not ("Tensor" in annotation and parameter.default is not None):
+        if parameter.name not in shapes and parameter.default is not parameter.empty:
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise Unusable(f"parameter {parameter.name} is positional only; arguments are passed by name: wrap it")
