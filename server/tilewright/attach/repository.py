@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -132,9 +131,8 @@ def need_own(repository: Repository, path: str, target: str) -> None:
 
 
 def named_after(word: str) -> str:
-    """A task's name made of a file's or a function's: what is no ASCII letter or digit is left out."""
-    plain = unicodedata.normalize("NFKD", word.casefold()).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9_-]", "_", plain).strip("_-")[:64] or "kernel"
+    """A task's name made of a file's or a function's, in ASCII."""
+    return re.sub(r"[^a-z0-9_-]", "_", word.casefold()).strip("_-")[:64] or "kernel"
 
 
 def need_name(name: str) -> None:
