@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -44,31 +45,27 @@ def calls_of(
         raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
     if failed:
         tell(f"{failed[0].id} fails here: {failed[0].message}")
-    noted: list[dict[str, Any]] = json.loads(out)
+    noted = [Call(**one | {"tensors": _tensors(one["tensors"])}) for one in json.loads(out)]
     if not noted:
         summary = next(reversed(ran.last_words.strip().splitlines()), "").strip("= ")
         raise UsageError(
             f"no test of {test} that ran calls {entry} ({summary}): give --shape instead, or another --test"
         )
-    calls, why = dict[str, list[Call]](), ""
-    for one in noted:
-        if one["others"]:
-            name, kind = next(iter(one["others"].items()))
-            why = f"argument {name} is a {kind}"
-        elif not one["tensors"]:
-            why = "it has no tensor"
-        else:
-            tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
-            call = Call(tensors, one["values"], one["test"], one["packed"], one["written"])
-            calls.setdefault(one["function"], []).append(call)
+    calls = [call for call in noted if call.tensors and not call.others]
     if not calls:
+        kinds = [f"argument {name} is a {kind}" for name, kind in noted[-1].others.items()]
         raise UsageError(
-            f"no call that {test} makes can be made by a task ({why}). Its arguments are tensors, numbers, words and "
-            "None, and lists and tuples of these: write a function that takes such alone and calls this one, commit "
-            "it, and name that"
+            f"no call that {test} makes can be made by a task ({(*kinds, 'it has no tensor')[0]}). Its arguments are "
+            "tensors, numbers, words and None, and lists and tuples of these: write a function that takes such alone "
+            "and calls this one, commit it, and name that"
         )
-    function = max(calls, key=lambda name: len(calls[name]))
-    return function, sorted(calls[function], key=lambda call: (call.has_empty, -call.elements)), not failed
+    [(function, _)] = Counter(call.function for call in calls).most_common(1)
+    calls = [call for call in calls if call.function == function]
+    return function, sorted(calls, key=lambda call: (call.has_empty, -call.elements)), not failed
+
+
+def _tensors(noted: dict[str, dict[str, Any]]) -> dict[str, Tensor]:
+    return {name: Tensor(**tensor) for name, tensor in noted.items()}
 
 
 def by_baseline(
