@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from tilewright.attach.repository import LIMIT_S
 from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case, up_to
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import CorrectnessResult
 from tilewright.repository import Files
 from tilewright.session.checks import ARCH
-from tilewright.session.outcomes import Dumped
+from tilewright.session.outcomes import DumpedKernel
 from tilewright.session.runs import Runs, backend_here
 from tilewright.task import Backend, Case, Frontend, Task, Values, case_label, parse_task
 
-LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
@@ -235,20 +234,15 @@ def need_passing(files: Files, folder: PurePosixPath) -> None:
     task = _task(files, folder)
     editable, backend = _editable(task, files, folder), backend_here()
     runs = Runs(backend, ARCH, files, folder)
-
-    async def judged() -> tuple[CorrectnessResult, Dumped | None]:
+    kernels: list[DumpedKernel] = []
+    with asyncio.Runner() as loop:
         try:
-            check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None, searches=False)
-            dump = None
+            check = loop.run(runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None, searches=False))
             if backend is Backend.CPU and task.file.frontend is Frontend.CUTILE:  # there the check has interpreted them
-                dump = await runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
-            return check, dump
+                kernels = loop.run(runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)).kernels
         finally:
-            await runs.close()
-
-    check, dump = asyncio.run(judged())
-    broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
-    if broken is not None:
+            loop.run(runs.close())
+    if broken := next((kernel.made for kernel in kernels if kernel.made.error), None):
         ascii_only = "" if broken.kernel.isascii() else ": give it a name of ASCII letters, which are all that it takes"
         raise UsageError(f"cuTile's compiler fails on the kernel {broken.kernel} as it is{ascii_only}: {broken.error}")
     if not check.passed:
