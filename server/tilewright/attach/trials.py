@@ -223,7 +223,7 @@ def need_no_gpu(what: str, said: str) -> None:
         line = next(line for line in said.splitlines() if wanted[0] in line)
         raise UsageError(
             f"{what} needs a GPU, and this machine has none: {line.strip()[:160]}. Run init on a machine that has "
-            "one, or make a task of a function in plain torch, or of one with such a --reference"
+            "one, or name the same function in plain torch with --reference module:function"
         )
 
 
