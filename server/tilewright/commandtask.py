@@ -52,8 +52,6 @@ class Benchmark(Command):
             raise ValueError("property is read from pytest's report: add --junitxml={junit} to the command")
         if self.property and self.file:
             raise ValueError("give one of property and file")
-        if holds(self.command, OUT):
-            raise ValueError("name the file that the command writes in `file`, and in the command in place of {out}")
         try:
             groups = re.compile(self.pattern).groupindex
         except re.error as error:

@@ -407,7 +407,16 @@ def soft_torch(x):
 def test_a_function_on_8_bit_floats_becomes_a_task_that_works(package: Path) -> None:
     (package / "src/mypkg/soft.py").write_text(SOFT)
     commit_all(package, "soft")
-    asked = ("mypkg.soft:soft", "--reference", "mypkg.soft:soft_torch", "--shape", "64x100", "--dtype", "fp8", "--yes")
+    asked = (
+        "mypkg.soft:soft",
+        "--reference",
+        "mypkg.soft:soft_torch",
+        "--shape",
+        "64x100",
+        "--dtype",
+        "float8_e4m3fn",
+        "--yes",
+    )
     done = init(package, *asked)
     assert done.returncode == 0, done.stderr
     written = (package / "perf/soft/task.toml").read_text()
@@ -549,7 +558,7 @@ def test_names_that_are_not_ascii(package: Path) -> None:
     (package / "src/mypkg/_ядра.py").write_text(KERNELS.replace("scale", "удвоить"))
     (package / "src/mypkg/plain.py").write_text("def double(x):\n    return x * 2.0\n")
     commit_all(package, "other alphabets")
-    given = ("mypkg.größe:удвоить", "--shape", "[4096]", "--reference", "mypkg.plain:double", "--yes")
+    given = ("mypkg.größe:удвоить", "--shape", "4096", "--reference", "mypkg.plain:double", "--yes")
     refused = init(package, *given)
     assert "the kernel удвоить_kernel as it is: give it a name of ASCII letters" in " ".join(refused.stderr.split())
     for file in ("größe.py", "_ядра.py"):

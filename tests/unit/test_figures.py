@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.commandtask import Benchmark
-from tilewright.harness.figures import FigureError, read_figures
+from tilewright.harness.figures import read_figures
 from tilewright.harness.outcomes import properties_of
 
 GYM = {"mean": 3.7903, "std": 0.0017, "rel_std": 0.0447, "median": 3.78988, "min": 3.78, "max": 3.79, "nrep": 13}
@@ -52,20 +52,18 @@ def test_what_tests_recorded_is_read_from_their_report() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-3.5", "nan", "inf", "-inf", "1e999", "0.5ms", "twelve", ""])
 def test_what_is_no_positive_number_is_no_latency(value: str) -> None:
-    with pytest.raises(FigureError, match=r"is no latency, in 'm=1 latency_ms="):
+    with pytest.raises(ValueError, match=r"is no latency, in 'm=1 latency_ms="):
         figures(f"m=1 latency_ms={value}", r"m=(?P<m>\d+) latency_ms=(?P<ms>\S*)")
 
 
 def test_where_the_pattern_finds_nothing_what_was_searched_is_shown() -> None:
-    with pytest.raises(FigureError, match=r"finds nothing in '3 passed in 0\.12 s'"):
+    with pytest.raises(ValueError, match=r"finds nothing in '3 passed in 0\.12 s'"):
         figures("3 passed\nin 0.12 s", ROW)
-    with pytest.raises(FigureError, match="more than 20000 figures"):
-        figures("m=1 latency_ms=1\n" * 20_001, ROW)
 
 
 @given(st.text())
 def test_any_text_gives_figures_or_an_error(text: str) -> None:
     try:
         assert all(value > 0 for value in figures(text, r"(?P<ms>\S+)").values())
-    except FigureError:
+    except ValueError:
         pass

@@ -16,8 +16,7 @@ from tests.stage import running
 from tilewright.evaluation.results import Status
 from tilewright.gpu.lease import GpuBusy
 from tilewright.harness import commands, referee
-from tilewright.harness.checkouts import fresh_copy
-from tilewright.harness.commands import Place, Ran, isolation_here, read_result, run
+from tilewright.harness.commands import Place, Ran, fresh_copy, isolation_here, read_result, run
 from tilewright.isolation.confinement import python_folders
 from tilewright.repository import Repository
 from tilewright.task import Backend

@@ -12,8 +12,7 @@ import pytest
 
 from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.evaluation.statistics import PAIR_LOOKS
-from tilewright.harness.comparison import Comparison, alone
-from tilewright.harness.figures import Figure, Figures
+from tilewright.harness.figures import Comparison, Figure, Figures, alone
 from tilewright.policy import Reason, VerdictKind, settled
 from tilewright.rules import Rules
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import keyword
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -11,9 +11,8 @@ from typing import Any
 
 from tilewright.attach.finding import read_sources
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, check_command, need_no_gpu
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, need_passing
+from tilewright.attach.repository import Proposal, check_command, tried
+from tilewright.attach.trials import need_no_gpu, need_passing
 from tilewright.attach.writing import task_py, task_toml
 from tilewright.cases import volume
 from tilewright.errors import UsageError
@@ -26,12 +25,10 @@ SMALL_ELEMENTS, MODELLED_ELEMENTS = 2**16, 2**26
 """Of a case's dimensions multiplied, up to which kernels are interpreted, and up to which a CPU models them."""
 LARGE_ELEMENTS = 2**28
 """Of all tensors of a call that is made again: comparing results takes some 20 bytes for each."""
-TAKEN = ("case", "generator", "dtype", "torch", "laid_out", "recorded", "wrapped")
-"""Names in the code of a task that draws tensors."""
 
 
 def calls_of(
-    trial: Trial, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
+    files: Files, tree: Path, entry: str, test: str, select: str, import_root: str, tell: Callable[[str], None]
 ) -> tuple[str, list[Call], bool]:
     """The function, the calls that tests make of it, the largest first, and whether all tests pass that ran to their
     end. Of a module, the function is that with the most calls. Raises `UsageError` if there are none, or if a test
@@ -39,50 +36,44 @@ def calls_of(
     chosen = ["-k", select] if select else []
     options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}", "--junitxml={junit}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *chosen, *options]
-    tried = trial.run(words, [import_root], LIMIT_S)
-    if not tried.out:
-        need_no_gpu(tried.ran.last_words, ["pytest", test])
-        raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    failed = [one for one in tried.tests if one.status is Status.FAILED]
+    ran, ended_tests, out = tried(files, tree, words, [import_root])
+    if not out:
+        need_no_gpu(test, ran.last_words)
+        raise UsageError(f"the tests: the command {ran.ended}\n{ran.last_words[-1200:]}")
+    failed = [one for one in ended_tests if one.status is Status.FAILED]
     if failed and backend_here() is Backend.CUDA:
         raise UsageError(f"{failed[0].id} fails before anything was changed: {failed[0].message}")
     if failed:
         tell(f"{failed[0].id} fails here: {failed[0].message}")
-    noted: list[dict[str, Any]] = json.loads(tried.out)
+    noted = [Call(**one | {"tensors": _tensors(one["tensors"])}) for one in json.loads(out)]
     if not noted:
-        summary = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
+        summary = next(reversed(ran.last_words.strip().splitlines()), "").strip("= ")
         raise UsageError(
             f"no test of {test} that ran calls {entry} ({summary}): give --shape instead, or another --test"
         )
-    calls, why = dict[str, list[Call]](), ""
-    for one in noted:
-        if one["others"]:
-            name, kind = next(iter(one["others"].items()))
-            why = f"argument {name} is a {kind}"
-        elif taken := next((name for name in one["tensors"] if name in TAKEN or keyword.iskeyword(name)), ""):
-            why = f"argument {taken} has a name that a task's own code has"
-        elif not one["tensors"]:
-            why = "it has no tensor"
-        else:
-            tensors = {name: Tensor(**tensor) for name, tensor in one["tensors"].items()}
-            call = Call(tensors, one["values"], one["test"], one["packed"], one["written"])
-            calls.setdefault(one["function"], []).append(call)
+    calls = [call for call in noted if call.tensors and not call.others]
     if not calls:
+        kinds = [f"argument {name} is a {kind}" for name, kind in noted[-1].others.items()]
         raise UsageError(
-            f"no call that {test} makes can be made by a task ({why}). Its arguments are tensors, numbers, words and "
-            "None, and lists and tuples of these: write a function that takes such alone and calls this one, commit "
-            "it, and name that"
+            f"no call that {test} makes can be made by a task ({(*kinds, 'it has no tensor')[0]}). Its arguments are "
+            "tensors, numbers, words and None, and lists and tuples of these: write a function that takes such alone "
+            "and calls this one, commit it, and name that"
         )
-    function = max(calls, key=lambda name: len(calls[name]))
-    return function, sorted(calls[function], key=lambda call: (call.has_empty, -call.elements)), not failed
+    [(function, _)] = Counter(call.function for call in calls).most_common(1)
+    calls = [call for call in calls if call.function == function]
+    return function, sorted(calls, key=lambda call: (call.has_empty, -call.elements)), not failed
+
+
+def _tensors(noted: dict[str, dict[str, Any]]) -> dict[str, Tensor]:
+    return {name: Tensor(**tensor) for name, tensor in noted.items()}
 
 
 def by_baseline(
-    draft: Proposal,
     files: Files,
     head: dict[str, Any],
     calls: list[Call],
     tests: list[str],
+    adapter: dict[str, str],
     tell: Callable[[str], None],
 ) -> Proposal:
     """A task whose reference is the function as it is: the tests' largest calls are its cases, all others are hidden.
@@ -96,7 +87,7 @@ def by_baseline(
     looked_at = [call.written for call in calls if call.written is not None]
     if filled := [name for name in inputs.shapes if looked_at and all(name in one for one in looked_at)]:
         head["outputs"] = filled
-    beside = dict(draft.beside) | {"task.py": task_py("", "", inputs)}
+    beside = adapter | {"task.py": task_py("", "", inputs)}
     if any(inputs.recorded):
         beside["calls.json"] = json.dumps(inputs.recorded, indent=1) + "\n"
     cases = [*inputs.cases, *inputs.others]
@@ -116,8 +107,8 @@ def by_baseline(
     if len(fitting) < len(calls):
         seen.append(f"left out: {len(calls) - len(fitting)} calls whose tensors have over 2^28 elements")
     text = task_toml(head, visible, _hidden(inputs.others), {}, [], tests)
-    found = replace(draft, text=text, seen=seen, beside=beside, is_open=inputs.open)
-    return checked(found, files, head["frontend"], tell)
+    proposal = Proposal(PurePosixPath("perf") / head["name"], text, seen, beside, inputs.open)
+    return checked(proposal, files, head["frontend"], tell)
 
 
 def checked(proposal: Proposal, files: Files, frontend: str, tell: Callable[[str], None]) -> Proposal:

@@ -136,13 +136,11 @@ def copies_of(live: dict[str, Any]) -> dict[str, Any] | None:
     """The bytes of a call's tensors; None if there is no room."""
     import torch
 
-    def content(tensor: Any) -> Any:
-        return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
-
     if sum(tensor.numel() * tensor.element_size() for tensor in live.values()) > COPIED_BYTES:
         return None
     try:
-        return {name: content(tensor).view(torch.uint8) for name, tensor in live.items()}
+        copies = {name: one.detach().clone(memory_format=torch.contiguous_format) for name, one in live.items()}
+        return {name: copy.reshape(-1).view(torch.uint8) for name, copy in copies.items()}
     except RuntimeError:  # no memory is left, or the tensor is of no common kind
         return None
 
@@ -186,7 +184,7 @@ def note(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keep a call: its tensors, its numbers and words, how lists and tuples are made of these, and the types of all
     else. Return what is kept, and its tensors themselves."""
-    call, others, live = Call({}, {}, test), dict[str, str](), dict[str, Any]()
+    call, live = Call({}, {}, test, function=function), dict[str, Any]()
     try:
         bound = signature.bind(*arguments, **named).arguments
     except TypeError:  # the call fails by itself
@@ -195,16 +193,15 @@ def note(
     for name, value in (bound | bound.pop(further, {})).items():
         text = _taken(call, live, name, value)
         if not text or (name in signature.parameters and signature.parameters[name].kind not in _BY_NAME):
-            others[name] = type(value).__name__
+            call.others[name] = type(value).__name__
         elif text != name:
             call.packed[name] = text
     shape = {name: (tensor.shape, tensor.dtype, tensor.layout) for name, tensor in call.tensors.items()}
     length = sum(len(tensor["content"]) for known in _calls.values() for tensor in known["tensors"].values())
     length += sum(len(tensor.content) for tensor in call.tensors.values())
     if len(_calls) < DISTINCT and length <= RECORDED_TEXT:
-        kept = dataclasses.asdict(call) | {"others": others, "function": function}
-        key = repr((function, shape, sorted(call.values.items()), call.packed, others))
-        return _calls.setdefault(key, kept), live
+        key = repr((function, shape, sorted(call.values.items()), call.packed, call.others))
+        return _calls.setdefault(key, dataclasses.asdict(call)), live
     return {}, live
 
 

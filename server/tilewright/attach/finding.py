@@ -63,25 +63,16 @@ class Source:
         """Test functions that measure rather than check, by their names."""
         return tuple(name for name in self.functions if name.startswith("test") and MEASURES.search(name))
 
-    def kinship(self, kernel: Source) -> int:
-        """How much speaks for this file exercising `kernel`: its name, its module or its public functions in the text;
-        0 if none does."""
+    def kinship(self, kernel: Source) -> tuple[bool, bool, bool]:
+        """What speaks for this file testing `kernel`, the strongest sign first: its name, its module in the text, and
+        one of its public functions there."""
         stem = re.sub(r"[^a-z0-9]", "", PurePosixPath(kernel.path).stem.casefold())
         words = re.split(r"[^a-z0-9]+", PurePosixPath(self.name).stem.casefold())
         same = stem == "".join(word for word in words if word not in _OF_TESTS)
-        alike = stem in "".join(words)
         module = bool(re.search(rf"\b{re.escape(kernel.module)}(?![\w.])", self.text))
         public = [name for name in kernel.functions if not name.startswith("_")]
         called = bool(public) and bool(re.search(rf"\b({'|'.join(public)})\b", self.text))
-        return 8 * same + 4 * (alike and (module or called)) + 2 * module + called
-
-
-@dataclass(frozen=True)
-class Exercise:
-    """A kernel file with the tests that exercise it, the likeliest first."""
-
-    kernel: Source
-    tests: tuple[Source, ...]
+        return same, module, called
 
 
 def read_sources(files: Files) -> dict[str, Source]:
@@ -93,16 +84,15 @@ def read_sources(files: Files) -> dict[str, Source]:
     }
 
 
-def exercises(sources: Mapping[str, Source], named: str = "") -> list[Exercise]:
-    """The kernel files, or the file that is `named`, each with what exercises it."""
-    tests = [source for source in sources.values() if source.is_test]
-    found = []
-    for kernel in sources.values():
-        if kernel.path != named if named else not kernel.has_kernel or kernel.is_test or kernel.is_bench:
-            continue
-        kin = [test for test in tests if test is not kernel and test.kinship(kernel)]
-        found.append(Exercise(kernel, tuple(sorted(kin, key=lambda test: (-test.kinship(kernel), test.path)))))
-    return found
+def kernels_of(sources: Mapping[str, Source]) -> list[Source]:
+    """The files that hold kernels, and are neither tests nor benchmarks."""
+    return [one for one in sources.values() if one.has_kernel and not one.is_test and not one.is_bench]
+
+
+def likeliest_test(kernel: Source, sources: Mapping[str, Source]) -> Source | None:
+    """The file of tests that most likely tests a kernel's file; None if no file of tests names it."""
+    kin = [one for one in sources.values() if one.is_test and one is not kernel and any(one.kinship(kernel))]
+    return max(kin, key=lambda one: one.kinship(kernel), default=None)
 
 
 def module_at(path: str, files: Files) -> tuple[str, str]:

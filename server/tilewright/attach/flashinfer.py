@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tilewright.attach.function import argument_of, completed, ranges_of
+from tilewright.attach.function import argument_of, completed
 from tilewright.attach.inputs import Call, Inputs, Tensor, inputs_of
-from tilewright.attach.repository import Proposal, committed, named_after
+from tilewright.attach.repository import Proposal, Wishes, committed, named_after
 from tilewright.attach.writing import task_py
 from tilewright.errors import UsageError
 from tilewright.session.checkout import Checkout
@@ -61,17 +61,15 @@ class Definition(BaseModel):
         return function.name
 
 
-def propose(
-    root: Path, path: Path, arguments: list[str], ranges: list[str], name: str, tell: Callable[[str], None]
-) -> Proposal:
-    """A task for the definition in a file. Its cases are those of the workloads beside it, the largest first; or
-    `arguments` give the axes and scalars. Raises `UsageError`."""
-    _, files = committed(root)
+def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
+    """A task for the definition in a file. Its cases are those of the workloads beside it, the largest first; or the
+    wished arguments give the axes and scalars. Raises `UsageError`."""
+    path, (_, files) = Path(wishes.entry), committed(root)
     try:
         text = path.read_text(encoding="utf-8")
         definition = Definition.model_validate_json(text)
         function = definition.entry()
-        inputs = _inputs(definition, _workloads(path, definition), dict(map(argument_of, arguments)))
+        inputs = _inputs(definition, _workloads(path, definition), dict(map(argument_of, wishes.arguments)))
     except ValidationError as error:
         first = error.errors()[0]
         why = ": ".join([*map(str, first["loc"]), first["msg"]])
@@ -80,10 +78,6 @@ def propose(
         raise UsageError(f"{path} is no definition of flashinfer-bench: {error}") from None
     except KeyError as error:
         raise UsageError(f"{path}: a shape names {error}, which is no axis of the definition") from None
-    entry = f"kernel:{function}"
-    head: dict[str, Any] = {
-        "name": name or named_after(definition.name), "entry": entry, "editable": ["kernel.py"], "frontend": "torch"
-    }  # fmt: skip
     beside = {
         "task.py": task_py(f"definition.{function}", "import definition", inputs),
         "definition.py": definition.reference + "\n",
@@ -95,8 +89,11 @@ def propose(
         f"inputs: {shown}",
         f"reference: the definition's own, in float64; kernel.py begins as {function} of it",
     ]
-    proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
-    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), tell)
+    head: dict[str, Any] = {
+        "name": wishes.name or named_after(definition.name), "entry": f"kernel:{function}", "editable": ["kernel.py"],
+        "frontend": "torch",
+    }  # fmt: skip
+    return completed(files, head, inputs, wishes.ranges, beside, seen, tell)
 
 
 def solution(checkout: Checkout, session: str = "") -> str:

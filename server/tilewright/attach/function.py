@@ -6,63 +6,58 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tilewright.attach import repository
 from tilewright.attach.called import by_baseline, calls_of, checked, tests_command
 from tilewright.attach.finding import module_at, module_path
 from tilewright.attach.inputs import FILL_IN, Call, Inputs, Tensor, alike_of, inputs_of
-from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
+from tilewright.attach.repository import (
+    Proposal,
+    Wishes,
+    chosen,
+    committed,
+    draft,
+    named_after,
+    need_name,
+    need_own,
+    tried,
+)
 from tilewright.attach.sizes import HEADS, Dimension
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S, WANTS_GPU, tried_out
+from tilewright.attach.trials import need_no_gpu, tried_out
 from tilewright.attach.writing import adapter_py, frozen_copy, task_py, task_toml
+from tilewright.cases import Draw
 from tilewright.errors import UsageError
-from tilewright.repository import Files
-from tilewright.session.runs import backend_here
-from tilewright.task import Backend
+from tilewright.repository import Files, Repository
 
-DTYPES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "f16": "float16",
-    "fp32": "float32",
-    "f32": "float32",
-    "half": "float16",
-    "fp8": "float8_e4m3fn",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
+SHORT = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 DRAWN = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 """What normal numbers are rounded to, and a float64 reference can judge."""
 OTHERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 UNKNOWN = "its values are not known; draw them from generator"
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What a user asks for. `shapes` are written 4096x8192 for all tensors, or x=4096x8192, or labels=4096:int64;
-    `arguments` eps=1e-6; `ranges` N=64..128:32. With `test`, a file of tests, shapes, dtypes and arguments are those of
-    the calls that its tests make; `select` is a word for pytest's -k. A file alone stands for the function of it that
-    its tests call most."""
-
-    entry: str
-    shapes: list[str] = field(default_factory=list)
-    dtype: str = "bfloat16"
-    arguments: list[str] = field(default_factory=list)
-    reference: str = ""
-    name: str = ""
-    test: str = ""
-    ranges: list[str] = field(default_factory=list)
-    select: str = ""
-
-
 def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
-    """A native task for a function, written module:function or file.py:function. Raises `UsageError`."""
+    """A native task for a function, or for that of the repository's kernel that its tests call. If no task can call
+    that, a draft of one that runs the repository's own tests and benchmark. Raises `UsageError`."""
     need_name(wishes.name)
     own, files = committed(root)
+    if wishes.entry:
+        return _of_function(own, files, wishes, tell)
+    kernel, test = chosen(files, wishes)
+    need_own(own, kernel.path, "")
+    select = wishes.select or kernel.backend * (kernel.backend in test.text)
+    try:
+        wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
+        proposal = _of_function(own, files, wanted, tell)
+    except UsageError as error:
+        return draft(wishes, kernel, test, str(error))
+    open_task = f"{proposal.folder}/task.py would have a place to fill in"
+    return draft(wishes, kernel, test, open_task) if proposal.is_open else proposal
+
+
+def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
     path, entry, import_root = _resolved(files, wishes.entry)
     function = entry.partition(":")[2]
     if not function and not wishes.test:
@@ -76,8 +71,8 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     calls, tests, passed = list[Call](), list[str](), True
     if wishes.test:
         tell(f"running {wishes.test} to see what it calls {function or entry.removesuffix(':')} with")
-        with Trial(files, Path(own.root)) as trial:
-            function, calls, passed = calls_of(trial, entry, wishes.test, wishes.select, import_root, tell)
+        tree = Path(own.root)
+        function, calls, passed = calls_of(files, tree, entry, wishes.test, wishes.select, import_root, tell)
         entry = request["entry"] = f"{entry.partition(':')[0]}:{function}"
         tests = tests_command(wishes.test, wishes.select, files)
         smallest = min(alike_of(calls), key=lambda call: (call.has_empty, call.elements))
@@ -93,8 +88,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         adapter["adapter.py"], request["adapter"] = adapter_py(entry, inputs_of(calls)), f"adapter:{function}"
     own_files = {f"{folder}/{file}": text.encode() for file, text in adapter.items()}
     tell(f"running {entry} once, to see which kernels it launches")
-    with Trial(files | own_files, Path(own.root)) as trial:
-        probe = _probed(trial, request, import_root, *[str(folder)] * bool(adapter))
+    probe = _probed(files | own_files, Path(own.root), request, import_root, *[str(folder)] * bool(adapter))
     if (named := request["adapter"] or probe["entry"]) != entry:
         tell(f"{entry} is {named}, which the task names")
         entry = named
@@ -119,7 +113,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
                 "in plain torch with --reference module:function, or the tests that call it with --test FILE: then the "
                 "function as it is now is the reference"
             )
-        return by_baseline(Proposal(folder, "", [], adapter), files, head, calls, tests, tell)
+        return by_baseline(files, head, calls, tests, adapter, tell)
     frozen = _committed(files, f"/{probe['reference_path']}")
     if frozen is None:
         raise UsageError(f"{reference or entry} is defined in {probe['reference_path']}, which is no committed file")
@@ -141,54 +135,39 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
             f"but: called in float64 it returns {narrow}, so somewhere it casts: take the casts out of frozen.py, or "
             "the reference is no more precise than the function"
         )
-    left = {file for file, _ in kernels if file and file not in editable}
-    if left:
-        seen.append(f"it launches kernels of another frontend, too, which stay as they are: {', '.join(sorted(left))}")
     try:
-        return completed(Proposal(folder, "", seen, beside), files, head, inputs,
-                         ranges_of(wishes.ranges, inputs), tell, tests if passed else [])  # fmt: skip
+        return completed(files, head, inputs, wishes.ranges, beside, seen, tell, tests if passed else [])
     except UsageError as error:
         raise UsageError(f"{error}{_alike(shapes, inputs.shapes)}") from None
 
 
-def propose_for(root: Path, wishes: repository.Wishes, tell: Callable[[str], None]) -> Proposal:
-    """A native task of the function of a repository's kernel that its tests call. If no task can call that, a draft of
-    one that runs its own tests and benchmark. Raises `UsageError`."""
-    kernel, test = repository.chosen(root, wishes)
-    select = wishes.select or kernel.backend * (kernel.backend in test.text)
-    wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
-    try:
-        found = propose(root, wanted, tell)
-        why = f"{found.folder}/task.py would have a place to fill in" if found.is_open else ""
-    except UsageError as error:
-        why = str(error)
-    return repository.draft(root, wishes, kernel, test, why) if why else found
-
-
 def completed(
-    proposal: Proposal,
     files: Files,
     head: dict[str, Any],
     inputs: Inputs,
-    ranges: Mapping[str, dict[str, Any]],
+    ranges: list[str],
+    beside: Mapping[str, str],
+    seen: list[str],
     tell: Callable[[str], None],
     tests: Sequence[str] = (),
 ) -> Proposal:
-    """The proposal with its task.toml: hidden ranges by trying, and checked as a session will. If a person has to fill
-    something in, neither is done. Raises `UsageError` if the function does not pass."""
+    """The task with these first keys in its task.toml, and the files beside it: hidden ranges by trying, and checked as
+    a session will. If a person has to fill something in, neither is done. Raises `UsageError` if the function does not
+    pass."""
+    given = ranges_of(ranges, inputs)
+    proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
     if inputs.open:
         remark = f"No size was tried: {FILL_IN} marks what is open in task.py. Then add [[hidden]] with ranges"
         text = task_toml(head, inputs.cases, [], {}, [remark], tests)
         return checked(replace(proposal, text=text, is_open=True), files, head["frontend"], tell)
     dimensions = {
-        name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, ranges.get(name))
+        name: Dimension(size, _is_head(name, size, inputs.shapes), name in inputs.empty, given.get(name))
         for name, size in inputs.sizes.items()
     }
     last = next((shape[-1] for shape in inputs.shapes.values() if shape), "")
     draft = replace(proposal, text=task_toml(head | {"timeout_s": 20.0}, inputs.cases, [], {}, []))
     limits = tried_out(draft.among(files), proposal.folder, dimensions, last, inputs.tests, tell)
-    cases = [*(case | limits.asked for case in inputs.cases), *limits.cases]
-    text = task_toml(head, cases, limits.hidden, limits.excluded, limits.remarks, tests)
+    text = task_toml(head, limits.cases, limits.hidden, limits.excluded, limits.remarks, tests)
     found = replace(proposal, text=text, seen=[*proposal.seen, *limits.remarks])
     return checked(found, files, head["frontend"], tell)
 
@@ -239,20 +218,14 @@ def _committed(files: Files, path: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _probed(trial: Trial, request: dict[str, Any], *import_roots: str) -> dict[str, Any]:
+def _probed(files: Files, tree: Path, request: dict[str, Any], *import_roots: str) -> dict[str, Any]:
     words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
-    tried = trial.run(words, [*import_roots], LIMIT_S)
-    if tried.ran.status != 0 or not tried.out:
-        raise UsageError(
-            f"{request['entry']} could not be run: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
-        )
-    answer: dict[str, Any] = json.loads(tried.out)
+    ran, _, out = tried(files, tree, words, [*import_roots])
+    if ran.status != 0 or not out:
+        raise UsageError(f"{request['entry']} could not be run: the process {ran.ended}\n{ran.last_words[-1200:]}")
+    answer: dict[str, Any] = json.loads(out)
     if "unusable" in answer:
-        if WANTS_GPU.search(answer["unusable"]) and backend_here() is Backend.CPU:
-            raise UsageError(
-                f"{request['entry']} needs a GPU, and this machine has none: {answer['unusable']}. Run init on a "
-                "machine that has one, or name the same function in plain torch with --reference module:function"
-            )
+        need_no_gpu(request["entry"], answer["unusable"])
         raise UsageError(f"{request['entry']}: {answer['unusable']}")
     return answer
 
@@ -263,38 +236,36 @@ def shapes_of(texts: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
     shapes: dict[str, list[int]] = {}
     dtypes: dict[str, str] = {}
     for text in texts:
-        for part in re.split(r"[,;\s]+(?=[^\W\d]\w*\s*=)", text.strip()):
-            name, equals, sizes = (piece.strip() for piece in part.rpartition("="))
-            sizes, _, dtype = sizes.partition(":")
-            inside = re.fullmatch(r"\[([^][()]*)\]|\(([^][()]*)\)|([^][()]*)", sizes)
-            numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
-            numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip().removesuffix(","))
-            if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", numbers) or (equals and not name.isidentifier()):
-                raise UsageError(
-                    f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
-                    "--shape for others"
-                )
-            if name in shapes:
-                raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
-            shapes[name] = [int(size) for size in numbers.split(",")]
-            if dtype:
-                dtypes[name] = _dtype(dtype, (*DRAWN, *OTHERS))
+        match = re.fullmatch(r"(?:([^\W\d]\w*)=)?([1-9]\d*(?:x[1-9]\d*)*)(?::(\w+))?", text)
+        if match is None:
+            raise UsageError(
+                f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
+                "--shape for others"
+            )
+        name = match[1] or ""
+        if name in shapes:
+            raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
+        shapes[name] = [int(size) for size in match[2].split("x")]
+        if match[3]:
+            dtypes[name] = _dtype(match[3], (*DRAWN, *OTHERS))
     return shapes, {name: dtype for name, dtype in dtypes.items() if name}
 
 
-def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
+def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, Draw]:
     """The user's hidden ranges by dimension. Raises `UsageError`."""
-    ranges: dict[str, dict[str, Any]] = {}
+    ranges: dict[str, Draw] = {}
     for text in texts:
         name, _, numbers = text.partition("=")
         between = re.fullmatch(r"(\d+)\.\.(\d+)(?::([1-9]\d*))?", numbers)
-        if between and int(between[1]) < int(between[2]):
-            ranges[name] = {"min": int(between[1]), "max": int(between[2])}
-            ranges[name] |= {"multiple_of": int(between[3])} if between[3] else {}
-        elif re.fullmatch(r"\d+(,\d+)*", numbers):
-            ranges[name] = {"choices": [int(size) for size in numbers.split(",")]}
-        else:
-            raise UsageError(f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128")
+        try:
+            if between:
+                ranges[name] = Draw(min=int(between[1]), max=int(between[2]), multiple_of=int(between[3] or 1))
+            else:
+                ranges[name] = Draw(choices=[int(size) for size in numbers.split(",")])
+        except ValueError:
+            raise UsageError(
+                f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128"
+            ) from None
         if name not in inputs.sizes:
             known = "; ".join(f"{tensor} is {' x '.join(dims)}" for tensor, dims in inputs.shapes.items())
             raise UsageError(f"--range {text}: no dimension is called {name}: {known}")
@@ -302,10 +273,10 @@ def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
 
 
 def _dtype(text: str, known: tuple[str, ...] = DRAWN) -> str:
-    dtype = DTYPES.get(text, text)
+    dtype = SHORT.get(text, text)
     if dtype not in known:
         raise UsageError(
-            f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*known, *DTYPES}))}; integers "
+            f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*known, *SHORT}))}; integers "
             "and masks come with their shape, as in --shape labels=4096:int64"
         )
     return dtype

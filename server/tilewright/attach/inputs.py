@@ -35,13 +35,16 @@ class Tensor:
 class Call:
     """What a function was called with. `test`: the test that did so. `packed`: the code that puts those of its
     parameters together that are lists and tuples of tensors and values, or a dtype, by name. `written`: the tensors
-    that hold its results, if it returns no others; None if that was not seen."""
+    that hold its results, if it returns no others; None if that was not seen. `others`: the types of arguments that are
+    none of these. `function`: its name."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
     test: str = ""
     packed: dict[str, str] = field(default_factory=dict)
     written: list[str] | None = None
+    others: dict[str, str] = field(default_factory=dict)
+    function: str = ""
 
     @property
     def elements(self) -> int:

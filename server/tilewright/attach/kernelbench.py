@@ -9,14 +9,12 @@ import ast
 import json
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from tilewright.attach.function import completed, ranges_of
+from tilewright.attach.function import completed
 from tilewright.attach.inputs import Inputs
-from tilewright.attach.repository import Proposal, committed, named_after
-from tilewright.attach.trial import Trial
-from tilewright.attach.trials import LIMIT_S
+from tilewright.attach.repository import Proposal, Wishes, committed, named_after, tried
 from tilewright.attach.writing import COUNTED
 from tilewright.errors import UsageError
 
@@ -24,10 +22,10 @@ PARTS = ("Model", "get_inputs", "get_init_inputs")
 HELPERS = PARTS[1:]
 
 
-def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable[[str], None]) -> Proposal:
+def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal:
     """A task for the problem in a file. Its sizes are the whole numbers that `get_inputs` alone uses; the weights are
     those of one seed, and inputs that stay the same. Raises `UsageError`."""
-    repository, files = committed(root)
+    path, (repository, files) = Path(wishes.entry), committed(root)
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -35,19 +33,19 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
         raise UsageError(f"{path} is no KernelBench problem: {error}") from None
     if missing := [part for part in PARTS if part not in _defined(tree)]:
         raise UsageError(f"{path} is no KernelBench problem: it defines no {missing[0]}")
-    with Trial({"problem.py": text.encode()}, Path(repository.root)) as trial:
-        tried = trial.run(["python", "-m", "tilewright.attach.kernelbench", "problem.py", "{out}"], ["."], LIMIT_S)
-    if not tried.out:
-        raise UsageError(f"{path}: the problem could not be run: {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    about: dict[str, Any] = json.loads(tried.out)
+    words = ["python", "-m", "tilewright.attach.kernelbench", "problem.py", "{out}"]
+    ran, _, out = tried({"problem.py": text.encode()}, Path(repository.root), words, ["."])
+    if not out:
+        raise UsageError(f"{path}: the problem could not be run: {ran.ended}\n{ran.last_words[-1200:]}")
+    about: dict[str, Any] = json.loads(out)
     sizes: dict[str, int] = about["sizes"]
     case: dict[str, Any] = {**sizes, "dtype": about["dtype"]}
     inputs = Inputs({}, [case], sizes, set(), {}, [], {}, [], [""])
-    head: dict[str, Any] = {
-        "name": name or named_after(path.stem), "entry": "kernel:run", "editable": ["kernel.py"], "frontend": "torch",
-    }  # fmt: skip
     weights = dict(zip(about["weights"], about["weight_names"], strict=True))
-    head |= {"constant": [*weights.values()]} if weights else {}
+    head: dict[str, Any] = {
+        "name": wishes.name or named_after(path.stem), "entry": "kernel:run", "editable": ["kernel.py"],
+        "frontend": "torch", **({"constant": [*weights.values()]} if weights else {}),
+    }  # fmt: skip
     beside = {
         "task.py": _task_py(about["inputs"], weights, sizes),
         "problem.py": text,
@@ -57,8 +55,7 @@ def propose(root: Path, path: Path, ranges: list[str], name: str, tell: Callable
         f"inputs: {', '.join([*about['inputs'], *weights.values()])}",
         "reference: the problem's Model in float64, with the weights of seed 0; kernel.py begins as the same in torch",
     ]
-    proposal = Proposal(PurePosixPath("perf") / head["name"], "", seen, beside)
-    return completed(proposal, files, head, inputs, ranges_of(ranges, inputs), tell)
+    return completed(files, head, inputs, wishes.ranges, beside, seen, tell)
 
 
 def describe(path: Path) -> dict[str, Any]:

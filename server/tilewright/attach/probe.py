@@ -58,11 +58,10 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     shapes: Shapes = request["shapes"]
     if not dtypes:
         tensors = _tensors(function, arguments, shapes)
-        dtypes = dict.fromkeys(tensors, request["dtype"])
-        tries = _tries(tensors, shapes)
-        if not request["reference"] and (kernels := _kernels(function, tries[0], dtypes, arguments)):
+        dtypes, shapes = dict.fromkeys(tensors, request["dtype"]), _shapes(tensors, shapes)
+        if not request["reference"] and (kernels := _kernels(function, shapes, dtypes, arguments)):
             return answer | {"kernels": kernels}
-        shapes, answer["narrow"] = _shapes(reference, tries, arguments)
+        answer["narrow"] = _narrow(reference, shapes, arguments)
     elif not dtypes.keys() <= shapes.keys():
         raise Unusable("a shape is missing for a tensor that has a dtype")
     answer |= {"shapes": shapes, "dtypes": dtypes}
@@ -91,14 +90,13 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
 
 
 def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: Shapes) -> list[str]:
-    """The parameters that take tensors: given a shape, annotated so, or with neither annotation nor default."""
+    """The parameters that take tensors: those that are given a shape, or have no default."""
     tensors = []
     for parameter in inspect.signature(function).parameters.values():
         annotation = str(parameter.annotation)
         if parameter.name in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        optional = parameter.default is not parameter.empty
-        if parameter.name not in shapes and optional and not ("Tensor" in annotation and parameter.default is not None):
+        if parameter.name not in shapes and parameter.default is not parameter.empty:
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise Unusable(f"parameter {parameter.name} is positional only; arguments are passed by name: wrap it")
@@ -112,37 +110,30 @@ def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: Shapes
     return tensors
 
 
-def _tries(tensors: list[str], given: Shapes) -> list[Shapes]:
-    """The shapes that tensors may have. A shape for all is also taken with only its last dimension for all tensors but
-    the first, as weights have it."""
+def _shapes(tensors: list[str], given: Shapes) -> Shapes:
+    """The shape of each tensor."""
     if unknown := given.keys() - {*tensors, ""}:
         raise Unusable(f"--shape {min(unknown)}=…: the tensors are {', '.join(tensors)}")
     if "" not in given and (missing := [name for name in tensors if name not in given]):
         like = next(iter(given.values()))[-1] if given else "4096x8192"
         raise Unusable(f"--shape {missing[0]}=<its shape> is missing, as in --shape {missing[0]}={like}")
-    common = given.get("", [])
-    all_alike = {name: given.get(name, common) for name in tensors}
-    as_weights = {name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors}
-    return [all_alike, as_weights]
+    return {name: given[name if name in given else ""] for name in tensors}
 
 
-def _shapes(reference: Callable[..., Any], tries: list[Shapes], arguments: dict[str, Any]) -> tuple[Shapes, str]:
-    """The first shapes that the reference takes in float64, and the dtype of an output that is no float64."""
-    why = ""
-    for shapes in tries:
-        small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
-        try:
-            outputs = _tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
-            narrow = [str(one.dtype) for one in outputs if one.is_floating_point() and one.dtype != torch.float64]
-            return shapes, narrow[0].removeprefix("torch.") if narrow else ""
-        except Exception as error:
-            why = why or f"{type(error).__name__}: {error}"
-    raise Unusable(
-        f"in float64 on the CPU, with tensors {', '.join(tries[0])} of sizes cut to {SMALL}, it fails: {why}. "
-        "Take the inputs from your tests (--test FILE). Or give every tensor's shape, and the dtype of indices and "
-        "masks (--shape x=4096x8192 --shape labels=4096:int64), other arguments (--arg eps=1e-6), or a reference in "
-        "plain torch (--reference module:function)"
-    )
+def _narrow(reference: Callable[..., Any], shapes: Shapes, arguments: dict[str, Any]) -> str:
+    """The dtype of an output of the reference in float64, if that is another; else nothing."""
+    small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
+    try:
+        outputs = _tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
+    except Exception as error:
+        raise Unusable(
+            f"in float64 on the CPU, with tensors {', '.join(shapes)} of sizes cut to {SMALL}, it fails: "
+            f"{type(error).__name__}: {error}. Take the inputs from your tests (--test FILE). Or give every tensor's "
+            "shape, and the dtype of indices and masks (--shape x=4096x8192 --shape labels=4096:int64), other "
+            "arguments (--arg eps=1e-6), or a reference in plain torch (--reference module:function)"
+        ) from None
+    narrow = [str(one.dtype) for one in outputs if one.is_floating_point() and one.dtype != torch.float64]
+    return narrow[0].removeprefix("torch.") if narrow else ""
 
 
 def _drawn(shapes: Shapes, dtypes: dict[str, str]) -> dict[str, Any]:

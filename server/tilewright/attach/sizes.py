@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.cases import HiddenEntry
+from tilewright.cases import Draw, HiddenEntry
 from tilewright.evaluation.seeds import Seeds
 from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Case, Task, Values
@@ -30,12 +30,12 @@ ROUNDS = 24
 @dataclass(frozen=True)
 class Dimension:
     """A dimension as the user gave it. `head`: it has the size and the place of a head. `empty`: a call had none.
-    `given`: the user's own range for it, as a table of task.toml."""
+    `given`: the user's own range for it."""
 
     size: int
     head: bool = False
     empty: bool = False
-    given: Mapping[str, Any] | None = None
+    given: Draw | None = None
 
     def candidates(self, top: int) -> list[int]:
         """The sizes to try, `top` at most: few that tiles divide, and some of the user's own kind."""
@@ -47,44 +47,41 @@ class Dimension:
         return [size for size in dict.fromkeys(wanted) if 0 <= size <= top and size + self.empty][:TRIED]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The sizes of a dimension: from `least` on the multiples of `multiple_of`; or `choices`."""
-
-    least: int = 1
-    multiple_of: int = 1
-    choices: tuple[int, ...] = ()
-
-    def takes(self, size: int) -> bool:
-        """Whether a size follows the rule."""
-        return size in self.choices if self.choices else size >= self.least and size % self.multiple_of == 0
-
-    def table(self, most: int) -> dict[str, Any]:
-        """The rule up to `most` as a table of a task's hidden ranges. It is empty if fewer than two sizes follow it."""
-        sizes = [size for size in self.choices or range(self.least, most + 1) if size <= most and self.takes(size)]
-        if len(sizes) < 2:
-            return {}
-        multiple = {"multiple_of": self.multiple_of} if self.multiple_of > 1 else {}
-        return {"choices": sizes} if self.choices else {"min": sizes[0], "max": sizes[-1]} | multiple
-
-    def __str__(self) -> str:
-        if self.choices:
-            return f"only {', '.join(map(str, self.choices))}"
-        return f"multiples of {self.multiple_of} from {self.least} on" if self.multiple_of > 1 else f"{self.least} up"
+def least_of(rule: Draw) -> int:
+    """The smallest size of a range."""
+    if rule.choices is not None:
+        return min(map(int, rule.choices))
+    return -(-(rule.min or 0) // rule.multiple_of) * rule.multiple_of
 
 
-def rule_of(passed: Mapping[int, bool], head: bool = False) -> Rule | None:
-    """The rule that takes most of the sizes that passed, and none that failed; None if only one size passed."""
-    good = tuple(sorted(size for size, fine in passed.items() if fine))
-    if head or len(good) < 2:
-        return Rule(choices=good) if len(good) > 1 else None
-    best, most = Rule(choices=good), max(2, len(good) // 2)
-    for multiple in (1, 2, 4, 8, 16, 32, 64, 128):
+def up_to(rule: Draw, most: int) -> Draw:
+    """A range up to `most`, or its smallest size if all are larger."""
+    most = max(most, least_of(rule))
+    if rule.choices is not None:
+        return Draw(choices=[size for size in rule.choices if int(size) <= most])
+    largest = min(most, rule.max or 0) // rule.multiple_of * rule.multiple_of
+    return rule.model_copy(update={"max": largest})
+
+
+def in_words(rule: Draw) -> str:
+    """A range without its upper end."""
+    if rule.choices is not None:
+        return f"only {', '.join(map(str, rule.choices))}"
+    return f"multiples of {rule.multiple_of} from {rule.min} on" if rule.multiple_of > 1 else f"{rule.min} up"
+
+
+def rule_of(passed: Mapping[int, bool], most: int, head: bool = False) -> Draw | None:
+    """The range up to `most` that has most of the sizes that passed, and none that failed; None if only one passed."""
+    good = sorted(size for size, fine in passed.items() if fine)
+    if len(good) < 2:
+        return None
+    best, fitting = Draw(choices=[*good]), max(2, len(good) // 2)
+    for multiple in () if head else (1, 2, 4, 8, 16, 32, 64, 128):
         tried = sorted(size for size in passed if size % multiple == 0)
         failed = max((size for size in tried if not passed[size]), default=-1)
         fit = [size for size in tried if size > failed]
-        if len(fit) > most or (len(fit) == len(passed) > 1):
-            best, most = Rule(fit[0], multiple), len(fit)
+        if len(fit) > fitting or len(fit) == len(passed):
+            best, fitting = Draw(min=fit[0], max=most, multiple_of=multiple), len(fit)
     return best
 
 
@@ -97,7 +94,7 @@ class Search:
     why: Why
     base: Case
     tops: Sizes
-    rules: dict[str, Rule] = field(default_factory=dict)
+    rules: dict[str, Draw] = field(default_factory=dict)
     excluded: dict[str, str] = field(default_factory=dict)
     """Classes of values that it does not pass, and why."""
     narrowed: dict[str, str] = field(default_factory=dict)
@@ -119,12 +116,14 @@ class Search:
         self.rules.clear()
 
     def tables(self, most: Sizes) -> dict[str, dict[str, Any]]:
-        """The hidden ranges up to these sizes, the user's own among them."""
-        tables = {name: rule.table(most[name]) for name, rule in self.rules.items()}
+        """The hidden ranges up to these sizes, the user's own among them, as tables of a task."""
+        tables = {}
         for name, dimension in self.dimensions.items():
-            if dimension.given is not None:
-                tables[name] = _cut(dimension.given, most[name])
-        return {name: tables[name] for name in self.dimensions if tables.get(name)}
+            if (rule := dimension.given or self.rules.get(name)) is not None:
+                rule = up_to(rule, most[name])
+                if dimension.given or rule.values(1) is None:  # of a single size there is nothing to draw
+                    tables[name] = rule.model_dump(exclude_defaults=True)
+        return tables
 
     def _explore(self, name: str, dimension: Dimension) -> None:
         self._passed[name] = {int(self.base[name]): True}
@@ -142,13 +141,14 @@ class Search:
             self._note(name, f"with {name}={size} {reasons[size]}")
 
     def _set_rule(self, name: str) -> None:
-        rule = rule_of(self._passed[name], self.dimensions[name].head)
+        rule = rule_of(self._passed[name], self.dimensions[name].size, self.dimensions[name].head)
         self.rules.pop(name, None)
         if rule is not None:
             self.rules[name] = rule
 
     def _note(self, name: str, reason: str) -> None:
-        self.narrowed[name] = f"{self.rules.get(name) or f'only {self.base[name]}'}, since {reason}"
+        rule = self.rules.get(name)
+        self.narrowed[name] = f"{in_words(rule) if rule else f'only {self.base[name]}'}, since {reason}"
 
     def _failure(self) -> tuple[Case, Values, str] | None:
         """The first of the hidden draws that fails."""
@@ -178,23 +178,9 @@ class Search:
             size = int(case[name])
             self._passed[name][size] = False
             self._set_rule(name)
-            if not spoiling or (name in self.rules and self.rules[name].takes(size)):
+            if not spoiling or (name in self.rules and self.rules[name].holds(size)):
                 del self.rules[name]
             self._note(name, told)
-
-
-def _cut(table: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """A user's range up to `most`, or its smallest sizes if all are larger."""
-    if "choices" in table:
-        choices = sorted(table["choices"])
-        return {"choices": [size for size in choices if size <= most] or choices[:1]}
-    return {**table, "max": max(min(table["max"], most), least_of(table))}
-
-
-def least_of(table: Mapping[str, Any]) -> int:
-    """The smallest size of a range."""
-    multiple = table.get("multiple_of", 1)
-    return int(min(table["choices"]) if "choices" in table else -(-table["min"] // multiple) * multiple)
 
 
 def first_case(dimensions: Mapping[str, Dimension], cuts: Iterable[int]) -> list[Sizes]:

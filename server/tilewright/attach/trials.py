@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case
+from tilewright.attach.repository import LIMIT_S
+from tilewright.attach.sizes import CUTS, Dimension, Search, Sizes, first_case, up_to
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import CorrectnessResult
 from tilewright.repository import Files
 from tilewright.session.checks import ARCH
-from tilewright.session.outcomes import Dumped
+from tilewright.session.outcomes import DumpedKernel
 from tilewright.session.runs import Runs, backend_here
 from tilewright.task import Backend, Case, Frontend, Task, Values, case_label, parse_task
 
-LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
@@ -37,10 +36,9 @@ WANTS_GPU = re.compile(
 
 
 class Limits(NamedTuple):
-    """What a task adds to the cases asked for: cases for the CPU, hidden ranges, classes of values to leave out with
-    why, and remarks on what was narrowed. `asked`: what is said of the cases asked for."""
+    """A task's cases, those for the CPU last; its hidden ranges; the classes of values to leave out, with why; and
+    remarks on what was narrowed."""
 
-    asked: dict[str, Any]
     cases: list[dict[str, Any]]
     hidden: list[dict[str, Any]]
     excluded: dict[str, str]
@@ -116,21 +114,21 @@ def tried_out(
             search = searched(each[here], task, dimensions)
             cases, small, failed = interpreted(each[Backend.CPU], search, last)
         except Failure as failure:
-            if here is Backend.CPU and WANTS_GPU.search(str(failure)):
-                raise UsageError(f"{task.file.entry} needs a GPU, and this machine has none: {failure}") from None
+            need_no_gpu(task.file.entry, str(failure))
             of = f", as {tests[failure.number]} calls it," if any(tests) else ""
             raise UsageError(
                 f"{task.file.entry}{of} fails against its reference before anything was changed: {failure}"
             ) from None
     hidden = search.tables({name: one.size for name, one in dimensions.items()})
     only = {} if small or failed else {"backend": "cuda"}  # a check on the CPU would else draw from large ranges
-    limits = Limits({}, cases, [hidden | only] if hidden else [], search.excluded, [])
+    asked: Case = {} if failed or each[here].modelled else {"backend": "cuda"}
+    visible = [entry.case | asked for entry in task.file.cases]
+    limits = Limits([*visible, *cases], [hidden | only] if hidden else [], search.excluded, [])
     if small:
         limits.hidden.append(small | {"backend": "cpu"})
     if failed:
         limits.remarks.append(f"It fails on the CPU: {failed}. A session without a GPU cannot start")
-    elif not each[here].modelled:
-        limits.asked["backend"] = "cuda"
+    elif asked:
         limits.remarks.append("The cases asked for are too large for a machine without a GPU: it models small ones")
     where = f"{each[here].count} runs on the {'CPU' if here is Backend.CPU else 'GPU'}"
     if search.narrowed:
@@ -177,7 +175,7 @@ def searched(trials: Trials, task: Task, dimensions: Mapping[str, Dimension]) ->
     search = Search(task, dimensions, trials.why, task.file.cases[0].case | cut, tops)
     search.run()
     for name, one in dimensions.items():
-        taken = name in search.rules and search.rules[name].takes(one.size)
+        taken = name in search.rules and search.rules[name].holds(one.size)
         if one.given is not None or one.size == cut[name] or taken:
             continue
         if why := trials.why(search.base | {name: one.size}):
@@ -209,14 +207,24 @@ def long_sizes(trials: Trials, search: Search, last: str, cut: Sizes) -> Sizes:
         return {}
     for length, short in LONG:
         wanted = {}
-        for name, one in dimensions.items():
-            rule = search.rules.get(name)
-            fitting = [size for size in range(1, one.size + 1) if rule.takes(size)] if rule else [cut[name]]
-            most = length if name == last else short
-            wanted[name] = max((size for size in fitting if size <= most), default=fitting[0] if fitting else cut[name])
+        for name in dimensions:
+            wanted[name] = cut[name]
+            if rule := search.rules.get(name):
+                fitting = up_to(rule, length if name == last else short)
+                wanted[name] = max(map(int, fitting.choices or [fitting.max or 0]))
         if wanted[last] > cut[last] and trials.why(search.task.file.cases[0].case | wanted) == "":
             return wanted
     return {}
+
+
+def need_no_gpu(what: str, said: str) -> None:
+    """Raises `UsageError` if what was said of a run is that it wants a GPU, and there is none."""
+    if (wanted := WANTS_GPU.search(said)) and backend_here() is Backend.CPU:
+        line = next(line for line in said.splitlines() if wanted[0] in line)
+        raise UsageError(
+            f"{what} needs a GPU, and this machine has none: {line.strip()[:160]}. Run init on a machine that has "
+            "one, or name the same function in plain torch with --reference module:function"
+        )
 
 
 def need_passing(files: Files, folder: PurePosixPath) -> None:
@@ -226,20 +234,15 @@ def need_passing(files: Files, folder: PurePosixPath) -> None:
     task = _task(files, folder)
     editable, backend = _editable(task, files, folder), backend_here()
     runs = Runs(backend, ARCH, files, folder)
-
-    async def judged() -> tuple[CorrectnessResult, Dumped | None]:
+    kernels: list[DumpedKernel] = []
+    with asyncio.Runner() as loop:
         try:
-            check = await runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None, searches=False)
-            dump = None
+            check = loop.run(runs.correctness(editable, CHECK_SECRET, LIMIT_S, lambda _: None, searches=False))
             if backend is Backend.CPU and task.file.frontend is Frontend.CUTILE:  # there the check has interpreted them
-                dump = await runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)
-            return check, dump
+                kernels = loop.run(runs.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)).kernels
         finally:
-            await runs.close()
-
-    check, dump = asyncio.run(judged())
-    broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
-    if broken is not None:
+            loop.run(runs.close())
+    if broken := next((kernel.made for kernel in kernels if kernel.made.error), None):
         ascii_only = "" if broken.kernel.isascii() else ": give it a name of ASCII letters, which are all that it takes"
         raise UsageError(f"cuTile's compiler fails on the kernel {broken.kernel} as it is{ascii_only}: {broken.error}")
     if not check.passed:

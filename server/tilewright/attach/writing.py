@@ -39,11 +39,7 @@ def task_toml(
 
 
 def quoted(value: object) -> str:
-    """A string or list of strings in TOML; text with a backslash as a literal where it can be one."""
-    if isinstance(value, str) and "\\" in value and "'" not in value:
-        return f"'{value}'"
-    if isinstance(value, str) and "\\" in value and "'''" not in value and not value.endswith("'"):
-        return f"'''{value}'''"
+    """A value in TOML, of which JSON's strings, numbers and lists are a part."""
     return json.dumps(value, ensure_ascii=False)
 
 

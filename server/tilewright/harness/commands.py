@@ -1,4 +1,4 @@
-"""One run of a repository's command: a clean environment, confined, limited in time and memory, and nothing left of it.
+"""One run of a repository's command: on a fresh copy, confined, limited in time and memory, and nothing left of it.
 
 What the command writes is read from a folder made for the run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tilewright.evaluation.caches import compiler_variables
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits, overuse
 from tilewright.isolation.process import worker_environment
-from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, group_of, kill_group, prctl
+from tilewright.isolation.supervisor import die_with_parent, group_of, kill_group
 
 STDOUT_LIMIT = 16 * 2**20
 STDERR_TAIL = 16 * 1024
@@ -31,6 +32,8 @@ WATCH_S = 1.0
 """Between two looks at what a run uses."""
 GONE_S = 5.0
 """Within which what was killed is gone."""
+SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
+"""Files in which pytest looks for its settings."""
 _PROGRAMS = {"python": [], "python3": [], "pytest": ["-m", "pytest"], "py.test": ["-m", "pytest"]}
 
 
@@ -72,15 +75,33 @@ class Ran:
         return "\n".join(filter(None, (self.stdout[-4000:].strip(), self.stderr[-4000:].strip())))[-6000:]
 
 
-def environment_of(place: Place, import_roots: Iterable[str], extra: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a command: the worker's, Python's settings, and the task's own variables. Modules are
-    imported from `import_roots`, folders in the working folder."""
-    return worker_environment(place.scratch, compiler_variables(place.scratch)) | dict(extra) | {
-        "PYTHONPATH": os.pathsep.join(str(place.folder / root) for root in import_roots),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
+def fresh_place(snapshot: Path, folder: Path, workplace: str = ".", hidden: Path | None = None) -> Place:
+    """A copy of a snapshot in `folder`, and a new scratch folder beside it; those of the run before are gone. Commands
+    run in `workplace` of the copy. No run may write to the snapshot."""
+    root, scratch = folder / "checkout", folder / "run"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(mode=0o700, parents=True)
+    fresh_copy(snapshot, root)
+    return Place(root, root / workplace, scratch, hidden)
+
+
+def fresh_copy(snapshot: Path, into: Path) -> None:
+    """Make `into` a copy of a snapshot; what lay there is gone. Scripts can be executed."""
+    shutil.rmtree(into, ignore_errors=True)
+    shutil.copytree(snapshot, into, symlinks=True)
+    for path in into.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb", buffering=0) as file:
+                if file.read(2) == b"#!":
+                    path.chmod(0o755)
+    _stop_pytest_here(into)
+
+
+def _stop_pytest_here(root: Path) -> None:
+    """See that pytest looks for its settings no further up than in `root`: above it, others may write."""
+    files = [root / name for name in SETTINGS]
+    if not any(file.is_file() and ("pytest" in file.name or b"pytest" in file.read_bytes()) for file in files):
+        (root / "pytest.ini").write_text("[pytest]\n")
 
 
 def run(
@@ -90,17 +111,22 @@ def run(
     import_roots: Iterable[str] = (".",),
     variables: Mapping[str, str] | None = None,
 ) -> Ran:
-    """Run one command to its end, or for `timeout_s` seconds; then it and all that it started are gone. See
-    `environment_of`. Raises OSError where the program cannot be started."""
+    """Run one command to its end, or for `timeout_s` seconds; then it and all that it started are gone. Its environment
+    is a worker's, with the task's own `variables`; modules are imported from `import_roots`, folders in the working
+    folder. Raises OSError where the program cannot be started."""
     words = [word.replace(JUNIT, str(place.junit)).replace(OUT, str(place.out)) for word in words]
     if words[0] in _PROGRAMS:
         words = [sys.executable, *_PROGRAMS[words[0]], *words[1:]]
+    environment = worker_environment(place.scratch, compiler_variables(place.scratch)) | dict(variables or {}) | {
+        "PYTHONPATH": os.pathsep.join(str(place.folder / root) for root in import_roots),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
     parent = os.getpid()
 
     def prepare() -> None:  # in the child, before the program
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with_parent(parent)
         apply_limits()
         confine(writable=[place.root, place.scratch], readable=[], hidden=place.hidden)
 
@@ -109,7 +135,7 @@ def run(
         process = subprocess.Popen(
             words,
             cwd=place.folder,
-            env=environment_of(place, import_roots, variables or {}),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=complained,

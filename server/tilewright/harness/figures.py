@@ -1,24 +1,33 @@
-"""The figures of a benchmark command: what one regular expression finds in what it wrote.
+"""The figures of a benchmark command, and what they say of two versions.
 
-All of it is text that a candidate may have written: it is searched as data, never run, and no figure is mended.
+A figure is what one regular expression finds in what the command wrote, which a candidate may have written: it is
+searched as data, never run, and no figure is mended.
+
+Every pair is one run of the command for each arm, in processes of their own. Cases that one run measures share its
+luck, so the overall speedup is taken from each pair's mean over the cases, never from the cases as if they were
+independent. The method is that of turns in processes of their own.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+import statistics as plain_statistics
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.commandtask import MILLISECONDS, Benchmark, unit_of
+from tilewright.evaluation import statistics
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
+from tilewright.evaluation.statistics import Evidence, Interval, Pair
+from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
 from tilewright.text import cut
 
-FIGURES_LIMIT = 20_000
-
-
-class FigureError(ValueError):
-    """What was read is no latency; the text shows what was searched, and says what to do."""
+WORTHWHILE = 0.02
+"""Log-ratio of a gain that is looked for: once it is surely less, further runs would cost more than they are worth."""
+DOUBTFUL = -0.005
+"""A case that seems slower than this, but not surely, keeps the question open."""
 
 
 class Figure(NamedTuple):
@@ -34,8 +43,8 @@ Figures = dict[str, Figure]
 
 def read_figures(texts: Iterable[tuple[Case, str]], benchmark: Benchmark) -> Figures:
     """The figures that the benchmark's pattern finds in each text; a text comes with what is known of its cases, such
-    as the test that recorded it. Raises `FigureError` where there is none, or a wrong one: what is not a positive
-    number is no latency."""
+    as the test that recorded it. Raises ValueError, which shows what was searched, if there is none, or if one is no
+    positive number."""
     pattern = re.compile(benchmark.pattern, re.MULTILINE)
     unit = unit_of(benchmark.pattern)
     found: Figures = {}
@@ -50,10 +59,8 @@ def read_figures(texts: Iterable[tuple[Case, str]], benchmark: Benchmark) -> Fig
                 number += 1
                 case = {**first, "figure": number}
             found[case_label(case)] = Figure(case, _positive(match[unit], case, match[0]) * MILLISECONDS[unit])
-            if len(found) > FIGURES_LIMIT:
-                raise FigureError(f"more than {FIGURES_LIMIT} figures: narrow the command or the pattern")
     if not found:
-        raise FigureError(f"the pattern {benchmark.pattern!r} finds nothing in {_shown(' '.join(searched))}")
+        raise ValueError(f"the pattern {benchmark.pattern!r} finds nothing in {_shown(' '.join(searched))}")
     return found
 
 
@@ -63,9 +70,75 @@ def _positive(text: str, case: Case, shown: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value <= 0:
-        raise FigureError(f"{case_label(case)}: {text!r} is no latency, in {_shown(shown)}")
+        raise ValueError(f"{case_label(case)}: {text!r} is no latency, in {_shown(shown)}")
     return value
 
 
 def _shown(text: str) -> str:
     return repr(cut(" ".join(text.split()), 300))
+
+
+class Comparison:
+    """The pairs so far, candidate first. Both figures of a pair have the same cases."""
+
+    def __init__(self, rules: Rules = DEFAULT) -> None:
+        self._rules = rules
+        self.pairs: list[tuple[Figures, Figures]] = []
+
+    def is_decided(self) -> bool:
+        """Whether more pairs would change nothing that matters; to be asked at the looks alone."""
+        whole = self.overall()
+        if whole.high < 0 or whole.half_width < statistics.GOOD_ENOUGH:
+            return True
+        if whole.low <= self._rules.resolution:
+            return whole.high < WORTHWHILE
+        cases = [self._evidence(label).speedup for label in self.pairs[0][0]]
+        return not any(case.mean < DOUBTFUL and case.high >= 0 for case in cases)
+
+    def overall(self) -> Interval:
+        """The log-ratio over all cases, of incumbent over candidate."""
+        means = [Pair(*(geometric_mean([one.ms for one in arm.values()]) for arm in pair)) for pair in self.pairs]
+        return Evidence(means, self._rules).speedup
+
+    def result(self) -> BenchmarkResult:
+        """What the pairs say."""
+        timings = []
+        for label, figure in self.pairs[0][0].items():
+            evidence = self._evidence(label)
+            speedup, low, high = evidence.speedup.ratio()
+            timings.append(
+                CaseTiming(
+                    case=figure.case,
+                    level=Level.HARNESS,
+                    latency_ms=plain_statistics.median(pair.candidate for pair in evidence.pairs),
+                    incumbent_ms=plain_statistics.median(pair.incumbent for pair in evidence.pairs),
+                    speedup=speedup,
+                    speedup_low=low,
+                    speedup_high=high,
+                    pairs=len(evidence.pairs),
+                    samples=[(*pair, *pair) for pair in evidence.pairs],
+                )
+            )
+        speedup, low, high = self.overall().ratio()
+        found = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
+        return _result(timings).model_copy(update=found)
+
+    def _evidence(self, label: str) -> Evidence:
+        return Evidence([Pair(*(arm[label].ms for arm in pair)) for pair in self.pairs], self._rules)
+
+
+def alone(runs: Sequence[Figures]) -> BenchmarkResult:
+    """The baseline's latencies: of each case the median over the runs, and by how much they spread."""
+    timings = []
+    for label, figure in runs[0].items():
+        values = [run[label].ms for run in runs]
+        spread = max(values) / min(values) - 1
+        note = f"{len(runs)} runs within {100 * spread:.1f}%"
+        latency = plain_statistics.median(values)
+        timings.append(CaseTiming(case=figure.case, level=Level.HARNESS, latency_ms=latency, note=note))
+    return _result(timings)
+
+
+def _result(timings: list[CaseTiming]) -> BenchmarkResult:
+    latency = geometric_mean([timing.latency_ms for timing in timings])
+    return BenchmarkResult(status=Status.PASSED, level=Level.HARNESS, latency_ms=latency, cases=timings)

@@ -32,20 +32,16 @@ class Test:
     __test__ = False  # no test of ours, whatever its name
 
 
-class ReportError(ValueError):
-    """A report is not what pytest writes; the text shows its beginning."""
-
-
 def read_report(text: str) -> list[Test]:
-    """The tests of a JUnit report. Raises `ReportError` for text that is none, one with a document type among them."""
+    """The tests of a JUnit report. Raises ValueError for text that is none, one with a document type among them."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # escaped wherever a test's own text holds it
-        raise ReportError("the report declares a document type, which pytest never does")
+        raise ValueError("the report declares a document type, which pytest never does")
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise ReportError(f"the report is no XML ({error}): {cut(text.strip(), 200)!r}") from None
+        raise ValueError(f"the report is no XML ({error}): {cut(text.strip(), 200)!r}") from None
     if root.tag not in ("testsuites", "testsuite"):
-        raise ReportError(f"the report is no JUnit report: its root is <{root.tag}>")
+        raise ValueError(f"the report is no JUnit report: its root is <{root.tag}>")
     found: dict[str, Test] = {}
     for case in root.iter("testcase"):
         test = _test(case)
@@ -58,7 +54,7 @@ def read_report(text: str) -> list[Test]:
 
 
 def properties_of(text: str, name: str) -> list[tuple[Case, str]]:
-    """What the tests of a JUnit report recorded under a name, each with its test's id. Raises `ReportError`."""
+    """What the tests of a JUnit report recorded under a name, each with its test's id. Raises ValueError."""
     return [({"test": test.id}, value) for test in read_report(text) for key, value in test.properties if key == name]
 
 
@@ -98,7 +94,7 @@ def judge(ran: Ran, report: str | None, wants_report: bool, baseline: Baseline |
             status, message = _verdict(ran, tests, baseline)
         else:
             status, message = _without_report(ran, wants_report)
-    except ReportError as error:
+    except ValueError as error:
         status, message = Status.CRASHED, str(error)
     cases = [
         CaseCheck(case={"test": test.id}, hidden=False, status=test.status, message=cut(test.message, 400))

@@ -30,10 +30,8 @@ from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.evaluation.surroundings import environment
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, find_gpu
-from tilewright.harness.checkouts import fresh_place
-from tilewright.harness.commands import Place, Ran, isolation_here, read_result, run
-from tilewright.harness.comparison import Comparison, alone
-from tilewright.harness.figures import Figures, read_figures
+from tilewright.harness.commands import Place, Ran, fresh_place, isolation_here, read_result, run
+from tilewright.harness.figures import Comparison, Figures, alone, read_figures
 from tilewright.harness.outcomes import Baseline, judge, properties_of
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import Rules

@@ -128,27 +128,20 @@ def init(
     The exit status is 0 only if the task works. With --json no question is asked: --yes writes the files, and without
     it they are only printed.
     """
-    from tilewright.attach import function, repository
+    from tilewright.attach import flashinfer, function, kernelbench
+    from tilewright.attach.repository import Wishes
 
     def tell(text: str) -> None:
         errors.print(text, style="dim")
 
-    kind, _, problem = target.partition(":")
-    if kind == "kernelbench":
-        from tilewright.attach import kernelbench
-
-        proposal = done(lambda: kernelbench.propose(root, Path(problem), range_ or [], name, tell))
-    elif kind == "flashinfer":
-        from tilewright.attach import flashinfer
-
-        proposal = done(lambda: flashinfer.propose(root, Path(problem), arg or [], range_ or [], name, tell))
-    elif not (root / target).is_dir():
-        wanted = function.Wishes(target, shape or [], dtype, arg or [], reference, name, test, range_ or [], select)
-        proposal = done(lambda: function.propose(root, wanted, tell))
-    else:
-        wishes = repository.Wishes(kernel, test, select, name)
-        proposal = done(lambda: function.propose_for(root / target, wishes, tell))
-    top = done(lambda: Checkout(root / target if (root / target).is_dir() else root)).root
+    suite, _, problem = target.partition(":")
+    importers = {"kernelbench": kernelbench.propose, "flashinfer": flashinfer.propose}
+    is_folder = (root / target).is_dir()
+    place = root / target if is_folder else root
+    entry = problem if suite in importers else "" if is_folder else target
+    wishes = Wishes(entry, kernel, test, select, shape or [], dtype, arg or [], reference, name, range_ or [])
+    proposal = done(lambda: importers.get(suite, function.propose)(place, wishes, tell))
+    top = done(lambda: Checkout(place)).root
     folder = proposal.folder
     files = {"task.toml": proposal.text} | dict(proposal.beside)
     if there := [file for file in files if (top / folder / file).exists()]:
