@@ -1,12 +1,13 @@
-"""The simplest entry of each registry."""
+"""The simplest language in the process that runs candidates."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from types import CodeType
 from typing import Any
 
 from tilewright.frontends.images import LoadedImages
-from tilewright.frontends.protocol import Defaults, Frontend, ImageSource, Runtime
+from tilewright.frontends.protocol import Choice, ImageSource, Runtime, Tuner
 
 
 class PlainRuntime:
@@ -18,14 +19,13 @@ class PlainRuntime:
     def capturing(self) -> AbstractContextManager[list[Any]]:
         return nullcontext([])
 
+    def launched(self) -> tuple[CodeType, ...]:
+        return ()
 
-class Plain(Defaults):
-    """Functions of Python."""
+    def tuners(self) -> list[Tuner]:
+        return []
 
-    name = "plain"
-
-    def runtime(self) -> Runtime:
-        return PlainRuntime()
+    def choose(self, choice: Choice) -> None: ...
 
 
-PLAIN: Frontend = Plain()
+RUNTIME: Runtime = PlainRuntime()
