@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 from tilewright.errors import UsageError
@@ -20,7 +21,7 @@ from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program, ProgramError
 from tilewright.referee import kept
 from tilewright.referee.arguments import PUBLIC_SEEDS, described, drawn_inputs, public_inputs
-from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess
 from tilewright.referee.captures import (
     Arguments,
     CallCaptured,
@@ -39,12 +40,10 @@ PUBLIC_BYTES = 4 << 30
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
 check: two workers hold them then, next to those that are checked and to the reference in float64."""
-SHARE = 8
-"""Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
 Found = TypeVar("Found")
-Aside = AbstractContextManager[Stop | None]
+Aside = AbstractContextManager[Event | None]
 """Work that is done while the block runs, until that sets what it is given; None where nothing is to be done."""
 
 
@@ -170,20 +169,20 @@ class Programs:
         for."""
         key = _key(code, snapshot, cases)
 
-        def work(stop: Stop) -> list[CallCaptured]:
+        def work(stop: Event) -> list[CallCaptured]:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
             self._last = key, found
 
         due = key != self._last[0] and self._fits(code, cases, room)
-        return self._aside(work, take, room) if due else contextlib.nullcontext()
+        return self._aside(work, take) if due else contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None], room: int) -> Iterator[Stop]:
+    def _aside(self, work: Callable[[Event], Found], take: Callable[[Found], None]) -> Iterator[Event]:
         """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
         failed or set what it is given, or where the work fails, nothing comes of it."""
-        stop = Stop(room // SHARE)
+        stop = Event()
         with ThreadPoolExecutor(1) as thread:
             made = thread.submit(work, stop)
             try:
@@ -216,7 +215,7 @@ class Programs:
         return True
 
     def _captured(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Event | None = None
     ) -> list[CallCaptured]:
         draws: list[tuple[Arguments, Arguments]] = []
         refused: dict[int, str] = {}

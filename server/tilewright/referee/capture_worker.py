@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Literal, TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
@@ -47,19 +47,6 @@ class Entry:
     label: str = ""
 
 
-class Stop(threading.Event):
-    """Once it is set, or `whole` is, work beside other work is given up. Each of its processes may take `memory_bytes`
-    of the GPU's memory; 0: as much as there is."""
-
-    def __init__(self, memory_bytes: int = 0, whole: Stop | None = None) -> None:
-        super().__init__()
-        self.memory_bytes = memory_bytes
-        self._whole = whole
-
-    def is_set(self) -> bool:
-        return super().is_set() or (self._whole is not None and self._whole.is_set())
-
-
 class InProcess(Exception):
     """A call that ran and cannot be replayed, and why. `arm`: of two programs, the one that cannot be."""
 
@@ -88,7 +75,7 @@ class CaptureWorker:
         entry: Entry,
         scratch: Path,
         kind: Literal["capture", "ordinary"] = "capture",
-        stop: Stop | None = None,
+        stop: Event | None = None,
     ) -> None:
         """Once `stop` is set, no answer comes. Raises RuntimeError where no worker can be had."""
         self._entry = entry
@@ -119,7 +106,6 @@ class CaptureWorker:
             function=entry.function,
             outputs=list(entry.outputs),
             frontend=entry.frontend,
-            memory_bytes=self._stop.memory_bytes if self._stop is not None else 0,
         )
         self.ask(message, Done, (), limit_s)
         self._loaded = True

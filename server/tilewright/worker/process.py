@@ -89,8 +89,6 @@ class Worker:
         except MissingPackage as missing:
             raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
         self._watch()
-        if message.memory_bytes:
-            self._bound(message.memory_bytes)
         paths = [Path(path) for path in message.import_paths]
         self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
         return Done(), []
@@ -114,9 +112,6 @@ class Worker:
 
     def _watch(self) -> None:
         """Get ready for a candidate's import."""
-
-    def _bound(self, memory_bytes: int) -> None:
-        """Let a candidate take no more of the GPU's memory."""
 
     def _make_room(self, zone: int) -> None:
         """Get ready for the arguments of a case."""
@@ -148,9 +143,6 @@ class CapturingWorker(Worker):
         for frontend in FRONTENDS:  # a candidate may mix them
             with contextlib.suppress(MissingPackage):
                 self._sources.append(frontend.runtime().watch_images())
-
-    def _bound(self, memory_bytes: int) -> None:
-        self._arena.limit = memory_bytes
 
     def _make_room(self, zone: int) -> None:
         self._arena.exhausted = ""
