@@ -56,33 +56,13 @@ class Programs:
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
-    def of(
-        self,
-        code: TaskCode,
-        snapshot: Snapshot,
-        cases: Sequence[Case],
-        label: str,
-        settle: Callable[[], None] = lambda: None,
-    ) -> list[CallCaptured]:
+    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
         """What a candidate does in each case: programs, or why there are none. The last candidate's are known. See
         `anew`."""
         key = _key(code, snapshot, cases)
         if key != self._last[0]:
-            self._last = key, self.anew(code, snapshot, cases, label, settle)
+            self._last = key, self.anew(code, snapshot, cases, label)
         return [*self._last[1]]
-
-    def anew(
-        self,
-        code: TaskCode,
-        snapshot: Snapshot,
-        cases: Sequence[Case],
-        label: str,
-        settle: Callable[[], None] = lambda: None,
-    ) -> list[CallCaptured]:
-        """The same, captured now. `settle` waits, before calls are captured, until no other process of ours starts,
-        which would disturb a tuner. Raises `WorkerFailure` of the arm `label` where it fails."""
-        settle()
-        return self._captured(code, snapshot, cases, label)
 
     def of_incumbent(
         self,
@@ -91,7 +71,6 @@ class Programs:
         cases: Sequence[Case],
         files: Mapping[str, Sequence[Path] | str],
         label: str,
-        settle: Callable[[], None] = lambda: None,
     ) -> list[CallCaptured]:
         """What the incumbent does in each case: the programs in `files`, which were kept of it, whatever it launches
         today. Where there are none it is captured. A text in their place says why they will not do. Raises
@@ -111,7 +90,7 @@ class Programs:
             except (OSError, ProgramError) as error:
                 why[name] = str(error)
         left = [case for case in cases if case_label(case) not in found]
-        for case, one in zip(left, self.anew(code, snapshot, left, label, settle) if left else [], strict=True):
+        for case, one in zip(left, self.anew(code, snapshot, left, label) if left else [], strict=True):
             said = why.get(case_label(case))
             found[case_label(case)] = replace(one, note=f"{CAPTURED_ANEW}: {said}" if said else "")
         return [found[case_label(case)] for case in cases]
@@ -170,7 +149,7 @@ class Programs:
         key = _key(code, snapshot, cases)
 
         def work(stop: Event) -> list[CallCaptured]:
-            return self._captured(code, snapshot, cases, "", stop)
+            return self.anew(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
             self._last = key, found
@@ -214,9 +193,10 @@ class Programs:
                 return False
         return True
 
-    def _captured(
+    def anew(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Event | None = None
     ) -> list[CallCaptured]:
+        """The same, captured now, until `stop` is set. Raises `WorkerFailure` of the arm `label` where it fails."""
         draws: list[tuple[Arguments, Arguments]] = []
         refused: dict[int, str] = {}
         for number, case in enumerate(cases):

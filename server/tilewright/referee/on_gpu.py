@@ -110,6 +110,7 @@ class OnGpu:
     def _run(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> Iterator[Run]:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
+        self._pool.wait_ready()  # a process that starts would disturb a tuner, and a clock
         own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids, *code.start()}
         with Recorder(environment.device_uuid, own) as recorder:
 
@@ -133,7 +134,6 @@ class OnGpu:
                 phases=phases,
                 tell=self._tell,
                 in_process=in_process,
-                settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
                 with_inputs=message.get("with_inputs", False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.programs.launches import launches_of
 from tilewright.referee import candidates
 from tilewright.referee.candidates import Programs
-from tilewright.referee.capture_worker import EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.captures import Arguments, CallCaptured, OtherLaunches
 from tilewright.task import Backend, TaskError, load_task
 from tilewright.wire.messages import Recorded
@@ -140,13 +141,6 @@ def test_a_task_that_fails_is_no_candidates_fault(
     assert captured == []
 
 
-def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, captured: list[int]) -> None:
-    made, settled = programs(), list[int]()
-    for _ in range(2):
-        made.of(code, SNAPSHOT, [PLAIN], "incumbent", lambda: settled.append(len(captured)))
-    assert (settled, captured) == ([0], [1])
-
-
 def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure, a call that is no program, an error: each may be the other work's doing."""
     answers: list[Any] = [
@@ -207,7 +201,7 @@ def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, monkeypatch: pyt
 def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
     code: TaskCode, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    given: list[Stop | None] = []
+    given: list[Event | None] = []
 
     def capture(*arguments: Any) -> list[CallCaptured]:
         stop = arguments[5]
