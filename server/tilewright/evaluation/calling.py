@@ -14,14 +14,15 @@ from tilewright.evaluation.tensors import (
     GUARD,
     Argument,
     SharedTensor,
-    TensorSpec,
     from_buffer,
     guarded,
     poison,
+    spec_of,
     to_buffer,
     trespass,
 )
 from tilewright.task import Backend, Task
+from tilewright.wire.tensors import TensorSpec
 
 MORE_CALLS, MANY_CALLS = 40, 4000
 """Made at most, before what the first one on a shape returned is looked at once more: on a hidden shape, and on one of
@@ -72,7 +73,7 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
             before, after = given.zones(value) if given else (0, 0)
-            spec = TensorSpec.of(value)
+            spec = spec_of(value)
             arguments.append(Argument(name=name, tensor=spec, data=len(buffers), before=before, after=after))
             buffers.append(guarded(value, before, after) if given else to_buffer(value))
         else:
@@ -143,7 +144,7 @@ class Boxes:
     """Shared device memory into which a worker copies its outputs; poisoned first."""
 
     def __init__(self, contract: list[torch.Tensor]) -> None:
-        self._shared = [SharedTensor(TensorSpec.of(like)) for like in contract]
+        self._shared = [SharedTensor(spec_of(like)) for like in contract]
         for box in self._shared:
             box.poison()
         torch.cuda.synchronize()
@@ -161,7 +162,7 @@ def share_inputs(inputs: Inputs, given: Given | None = None) -> tuple[dict[str, 
     arguments: list[Argument] = []
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
-            shared[name] = SharedTensor(TensorSpec.of(value), *(given.zones(value) if given else ()))
+            shared[name] = SharedTensor(spec_of(value), *(given.zones(value) if given else ()))
             shared[name].fill_from(value)
             arguments.append(shared[name].argument(name))
         else:

@@ -26,7 +26,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, same_bytes
+from tilewright.evaluation.tensors import same_bytes, spec_of
 from tilewright.evaluation.ties import without_ties
 from tilewright.evaluation.values import nudged, other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
@@ -200,7 +200,7 @@ def _in_strides(code: TaskCode, planned: Run, inputs: Inputs) -> Inputs:
 def layout(values: Inputs | list[torch.Tensor]) -> list[Any]:
     """What two calls' values must share to lie in the same memory."""
     each = values.items() if isinstance(values, dict) else enumerate(values)
-    return [(name, TensorSpec.of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]
+    return [(name, spec_of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]
 
 
 def need_informative(checks: list[CaseCheck]) -> None:

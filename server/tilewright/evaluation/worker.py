@@ -24,7 +24,7 @@ from cuda.tile._cext import default_tile_context
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import Status, library_calls
-from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, raw_bytes, to_buffer
+from tilewright.evaluation.tensors import Argument, opened, poison, raw_bytes, spec_of, to_buffer
 from tilewright.evaluation.timing import copy_outputs, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
@@ -149,7 +149,7 @@ class Worker:
             outputs = self.candidate(self._sets[0])
         if self._backend is Backend.CUDA:
             self.candidate.wait()
-        return {"outputs": [TensorSpec.of(output).model_dump() for output in outputs]}, []
+        return {"outputs": [spec_of(output).model_dump() for output in outputs]}, []
 
     def returned(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Call the candidate some more times on input set 0. Raises `CandidateFailure` if what was kept of an earlier
@@ -255,7 +255,7 @@ class Worker:
 
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
     outputs = [output.contiguous() for output in outputs]
-    return [TensorSpec.of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
+    return [spec_of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -17,7 +17,7 @@ from tilewright.evaluation.results import Level, Status, Sustained
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import LOOKS, Comparison, Interval, error_probability, interval
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, from_buffer
+from tilewright.evaluation.tensors import from_buffer
 from tilewright.programs.digests import widened
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
@@ -293,7 +293,7 @@ def opened(code: TaskCode, program: Program, outputs: list[memoryview]) -> list[
     for tensor, data in zip(program.layout.outputs, outputs, strict=True):
         start, _ = widened(tensor.at, tensor.size)
         own = data[tensor.at - start :][: tensor.size]
-        found.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(code.device))
+        found.append(from_buffer(tensor.spec, own).to(code.device))
     return found
 
 

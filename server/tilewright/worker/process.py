@@ -19,7 +19,7 @@ import torch
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.statistics import pause_for
-from tilewright.evaluation.tensors import TensorSpec, from_buffer
+from tilewright.evaluation.tensors import dtype_of, from_buffer, over
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
 from tilewright.gpu.addresses import OutOfAddresses
 from tilewright.gpu.cupti import NotRecorded
@@ -44,6 +44,7 @@ from tilewright.wire.messages import (
     WorkerReady,
     buffer_of,
 )
+from tilewright.wire.tensors import TensorSpec
 from tilewright.worker.allocator import Arena
 from tilewright.worker.capture import WARM_CALLS, capture
 from tilewright.worker.graphs import nest_own_graphs
@@ -237,16 +238,15 @@ def _again(call: Callable[[], float], most: int, limit_s: float) -> list[float]:
 def _value(argument: CallArgument, buffers: Sequence[Received]) -> Any:
     if argument.tensor is None:
         return argument.said
-    spec = TensorSpec(**argument.tensor.model_dump())
-    return _on_gpu(from_buffer(spec, buffer_of(buffers, argument.data)), spec)
+    return _on_gpu(from_buffer(argument.tensor, buffer_of(buffers, argument.data)), argument.tensor)
 
 
 def _on_gpu(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     """The tensor on the GPU, with its strides, in a block of its own."""
     if not spec.span:
-        return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
+        return torch.empty(spec.shape, dtype=dtype_of(spec), device="cuda")
     flat = torch.as_strided(tensor, (spec.span,), (1,)).view(torch.uint8)
-    return spec.over(flat.cuda())
+    return over(spec, flat.cuda())
 
 
 def serve(link: Link[ToWorker], worker: Worker) -> None:
