@@ -59,7 +59,6 @@ class Timeless(Bench):
     def __init__(self, pair_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arms, self._clock, self._order = [None, None], Phases(), random.Random(1)  # type: ignore[list-item]
         self._rules = DEFAULT
-        self._task: Any = SimpleNamespace(benchmark_cases=lambda _: [{}])
         self._recorder: Any = SimpleNamespace(sample=lambda: None, busy_strangers=lambda: None)
         self._pair_s, self._now = pair_s, 100.0
         self.checked = [0, 0]

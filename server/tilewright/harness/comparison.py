@@ -10,9 +10,8 @@ from __future__ import annotations
 import statistics as plain_statistics
 from collections.abc import Sequence
 
-from tilewright.evaluation import statistics
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
-from tilewright.evaluation.statistics import Evidence, Interval, Pair
+from tilewright.evaluation.statistics import PRECISE, Evidence, Interval, Pair
 from tilewright.harness.figures import Figures
 from tilewright.rules import DEFAULT, Rules
 
@@ -32,7 +31,7 @@ class Comparison:
     def is_decided(self) -> bool:
         """Whether more pairs would change nothing that matters; to be asked at the looks alone."""
         whole = self.overall()
-        if whole.high < 0 or whole.half_width < statistics.GOOD_ENOUGH:
+        if whole.high < 0 or whole.half_width < PRECISE:
             return True
         if whole.low <= self._rules.resolution:
             return whole.high < WORTHWHILE
