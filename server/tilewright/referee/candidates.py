@@ -6,11 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TypeVar
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.pool import WorkerFailure
@@ -42,9 +40,6 @@ AHEAD = 64
 check: two workers hold them then, next to those that are checked and to the reference in float64."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
-Found = TypeVar("Found")
-Aside = AbstractContextManager[Event | None]
-"""Work that is done while the block runs, until that sets what it is given; None where nothing is to be done."""
 
 
 class Programs:
@@ -141,29 +136,21 @@ class Programs:
         except (InProcess, UsageError) as error:
             raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
 
-    def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
-        """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
-        done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no program, or that
-        may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when it is asked
-        for."""
-        key = _key(code, snapshot, cases)
-
-        def work(stop: Event) -> list[CallCaptured]:
-            return self.anew(code, snapshot, cases, "", stop)
-
-        def take(found: list[CallCaptured]) -> None:
-            self._last = key, found
-
-        due = key != self._last[0] and self._fits(code, cases, room)
-        return self._aside(work, take) if due else contextlib.nullcontext()
-
     @contextlib.contextmanager
-    def _aside(self, work: Callable[[Event], Found], take: Callable[[Found], None]) -> Iterator[Event]:
-        """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
-        failed or set what it is given, or where the work fails, nothing comes of it."""
+    def captured_aside(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int
+    ) -> Iterator[Event | None]:
+        """Capture a candidate's calls while the block runs, and a little longer, until the block sets what it is given;
+        None where nothing is to be done. `room`: the bytes of the GPU's memory. A call that fails beside other work,
+        that is no program, or that may have tuned, whose choice the other work disturbs, counts for nothing: it is
+        captured when it is asked for. So are all where the block failed."""
+        key = _key(code, snapshot, cases)
+        if key == self._last[0] or not self._fits(code, cases, room):
+            yield None
+            return
         stop = Event()
         with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(work, stop)
+            made = thread.submit(self.anew, code, snapshot, cases, "", stop)
             try:
                 yield stop
                 given_up = stop.is_set()
@@ -173,7 +160,7 @@ class Programs:
         if given_up:
             return
         try:
-            take(made.result())
+            self._last = key, made.result()
         except (WorkerFailure, InProcess, OtherLaunches):
             pass  # whoever asks for it finds out why
         except Exception as error:  # no check is to fail by it

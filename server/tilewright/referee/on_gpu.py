@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -21,7 +22,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.referee.candidates import Aside, Programs
+from tilewright.referee.candidates import Programs
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.rules import Rules
@@ -71,7 +72,7 @@ class OnGpu:
         with self._run(code, message, environment, phases) as run:
             return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
-    def aside(self, code: TaskCode, snapshot: Snapshot) -> Aside:
+    def aside(self, code: TaskCode, snapshot: Snapshot) -> contextlib.AbstractContextManager[Event | None]:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
         will need."""
         memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
@@ -96,11 +97,6 @@ class OnGpu:
         with self._run(code, message, environment, Phases()) as run:
             return self._measuring.raced(run, snapshots, torch.cuda.mem_get_info()[0], message["whole"])
 
-    @property
-    def pids(self) -> list[int]:
-        """Of processes that hold the GPU the whole time."""
-        return [*filter(None, [self._replayer.pid])]
-
     def close(self) -> None:
         """End the replayer, and what workers are forked from."""
         self._replayer.close()
@@ -111,7 +107,8 @@ class OnGpu:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
         self._pool.wait_ready()  # a process that starts would disturb a tuner, and a clock
-        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids, *code.start()}
+        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *code.start()}
+        own.update(filter(None, [self._replayer.pid]))
         with Recorder(environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager
