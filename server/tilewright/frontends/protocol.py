@@ -67,27 +67,31 @@ class ImageSource(Protocol):
         """Return the symbols of the kernels that were compiled from the candidate's own sources."""
 
 
-class Runtime(Protocol):
-    """A language in the process that runs candidates. It may import torch and the language."""
+class Runtime:
+    """A language in the process that runs candidates. Its module may import torch and the language. What is said here
+    is true of a language without kernels of its own."""
 
-    @property
-    def compile_errors(self) -> tuple[type[BaseException], ...]:
-        """What the language raises when it cannot compile a kernel."""
+    compile_errors: tuple[type[BaseException], ...] = ()
+    """What the language raises when it cannot compile a kernel."""
 
     def watch_images(self) -> ImageSource:
         """Watch what the language loads from now on. Called before the candidate is imported."""
+        raise NotImplementedError
 
     def capturing(self) -> AbstractContextManager[list[Any]]:
         """Give a list that keeps alive the kernels launched within.
 
         A CUDA graph does not do so: code that is unloaded is gone from the graph too.
         """
+        return contextlib.nullcontext([])
 
     def launched(self) -> Collection[CodeType]:
         """Return the code of the kernels that were launched here, where Python does not run it."""
+        return ()
 
     def tuners(self) -> list[Tuner]:
         """Return the tuners that ran here, of those with several configs."""
+        return []
 
     def choose(self, choice: Choice) -> None:
         """From now on let each tuner of several configs take what is chosen for it, without a clock."""
