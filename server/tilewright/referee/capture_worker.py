@@ -11,7 +11,7 @@ from threading import Event
 from typing import Literal, TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
-from tilewright.evaluation.results import OURS, Status
+from tilewright.evaluation.results import FROM_WORKERS, Status
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
 from tilewright.isolation.traces import frames
@@ -29,7 +29,6 @@ from tilewright.wire.messages import (
 )
 
 START_S = 120.0
-_STATUSES = {status.value for status in Status} - OURS - {Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -134,7 +133,7 @@ class CaptureWorker:
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
         if isinstance(answer, CandidateFailed):
-            known = answer.status in _STATUSES
+            known = answer.status in FROM_WORKERS - {Status.PASSED}
             text = printable(answer.message)
             raise EntryFailed(answer.status if known else Status.CRASHED, text, self._process.output())
         if isinstance(answer, NotCaptured):
