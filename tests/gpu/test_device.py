@@ -16,11 +16,11 @@ pytestmark = pytest.mark.gpu
 def test_a_buffer_is_shared_with_another_process_and_nothing_beside_it() -> None:
     import torch
 
-    from tilewright.evaluation.tensors import SharedTensor, TensorSpec
+    from tilewright.evaluation.tensors import SharedTensor, spec_of
 
     torch.zeros(1, device="cuda")
     made = torch.randn(6, 10, device="cuda")[:, ::2]
-    shared = SharedTensor(TensorSpec.of(made))
+    shared = SharedTensor(spec_of(made))
     shared.fill_from(made)
     assert shared.tensor.equal(made)
     argument = shared.argument("x").model_dump_json()

@@ -77,9 +77,7 @@ class Captured(Programs):
         self.recording: Recording | None = None
         self.asked: list[str] = []
 
-    def anew(
-        self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str, settle: Any = None
-    ) -> list[CallCaptured]:
+    def anew(self, code: Any, snapshot: Snapshot, cases: Any, label: str, stop: Any = None) -> list[CallCaptured]:
         assert snapshot.id == label
         again = label in self.asked and bool(self.further)
         self.asked.append(label)
@@ -193,7 +191,6 @@ class Stage:
             phases=Phases(),
             tell=self.told.append,
             in_process=in_process,
-            settle=lambda: None,
             device=None,
             **more,
         )

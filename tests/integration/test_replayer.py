@@ -19,7 +19,7 @@ from tilewright.programs.format import encoded, write
 from tilewright.programs.model import Copy, Kernel, Memset, Program, digest_of
 from tilewright.referee.compare import compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.wire.messages import LoadPrograms, ProgramsLoaded
+from tilewright.wire.messages import Done, LoadPrograms, ProgramsLoaded, RunRound, SetDraws
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 ROOT = Path(__file__).parents[2]
@@ -68,6 +68,38 @@ def test_two_programs_are_compared(replayer: Replayer) -> None:
     assert (found.verdict, found.measured.bounded, found.equal_outputs) == ("faster", False, False)
     assert compare(replayer, FAST, FAST, DRAWS, measure_same=True).equal_outputs
     assert replayer.starts == 1
+
+
+def test_programs_that_are_the_same_are_not_measured(replayer: Replayer) -> None:
+    other = program([copied(), fill(OUT, 20)], held=b"\x05" * 64)
+    assert str(compare(replayer, FAST, other)) == "the same program"
+    assert replayer.starts == 0
+    measured = compare(replayer, FAST, other, DRAWS, measure_same=True)
+    assert (measured.verdict, measured.same, measured.equal_outputs) == ("inconclusive", True, True)
+
+
+def test_programs_of_other_inputs_or_another_gpu_are_refused(replayer: Replayer) -> None:
+    layout = FAST.layout
+    renamed = layout.inputs[0].model_copy(update={"name": "other"})
+    other = replace(FAST, layout=layout.model_copy(update={"inputs": (renamed,)}), examples={})
+    with pytest.raises(Fault, match="other inputs"):
+        replayer.load([FAST, other], DRAWS)
+    elsewhere = layout.model_copy(update={"arch": "sm_100", "nodes": (clear(),), "edges": ()})
+    with pytest.raises(Fault, match="it is for sm_100, and the GPU is sm_90"):
+        replayer.load([replace(FAST, layout=elsewhere, images={}, examples={})], DRAWS)
+
+
+@pytest.mark.parametrize("message", [RunRound(pairs=1, limit_s=1.0), SetDraws(draws=[[0]]), SetDraws(draws=[[5]])])
+def test_requests_that_make_no_sense_end_the_replayer(replayer: Replayer, message: Any) -> None:
+    if message == SetDraws(draws=[[0]]):
+        replayer.load([FAST], DRAWS)
+    with pytest.raises((ReplayerGone, Fault)):
+        replayer._ask(message, Done, [b"x"], 5)
+    replayer.load([FAST, SLOW], DRAWS)
+    replayer.round(1, 1.0)
+    assert replayer.starts == 2
+    with pytest.raises(Fault):  # fewer pairs than draws fill no rooms
+        replayer.copied_round(1, 1.0)
 
 
 def test_outputs_are_what_the_nodes_make(replayer: Replayer) -> None:
@@ -130,6 +162,21 @@ def test_the_arm_at_fault_is_found_and_the_replayer_goes_on(replayer: Replayer, 
         replayer.round(4, 0.5)
     assert (fault.value.kind, fault.value.arm) == (kind, arm)
     assert alone(replayer, FAST)[:4] == struct.pack("<I", 20)
+
+
+def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = replayer._ask
+
+    def failing(message: Any, *more: Any) -> Any:
+        if isinstance(message, RunRound):
+            raise Fault("hang", 1, "the GPU was not done in time")
+        return ask(message, *more)
+
+    monkeypatch.setattr(replayer, "_ask", failing)
+    replayer.load([SLOW, FAST], DRAWS)
+    with pytest.raises(Fault, match="no version does this when it runs alone") as fault:
+        replayer.round(4, 1.0)
+    assert fault.value.arm is None
 
 
 def test_two_programs_that_do_not_fit_are_said_not_to(

@@ -10,7 +10,6 @@ import pytest
 
 from tests.unit.programs.made import OUT, copied, fill, program
 from tests.unit.replay import simulated
-from tests.unit.replay.test_process import Child
 from tests.unit.test_profile import CEILINGS, H200, ran
 from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.profile.diagnosis import diagnose
@@ -117,9 +116,9 @@ def recorded_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     recorders: list[Any] = []
     modules: list[str] = []
 
-    def spawned(runner: str, arguments: list[str], *_: Any) -> Child:
+    def spawned(runner: str, arguments: list[str], *_: Any) -> simulated.Child:
         modules.extend(arguments)
-        return Child(80 * simulated.GIB, recorders[0])
+        return simulated.Child(80 * simulated.GIB, recorders[0])
 
     monkeypatch.setattr(rounds, "load", simulated.load)
     monkeypatch.setattr(client, "spawned", spawned)

@@ -59,7 +59,6 @@ class Timeless(Bench):
     def __init__(self, pair_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arms, self._clock, self._order = [None, None], Phases(), random.Random(1)  # type: ignore[list-item]
         self._rules = DEFAULT
-        self._task: Any = SimpleNamespace(benchmark_cases=lambda _: [{}])
         self._recorder: Any = SimpleNamespace(sample=lambda: None, busy_strangers=lambda: None)
         self._pair_s, self._now = pair_s, 100.0
         self.checked = [0, 0]
@@ -95,7 +94,7 @@ class Arm:
     def request(self, op: str, timeout_s: float, **message: Any) -> tuple[dict[str, Any], list[Any]]:
         self.asked.append((op, message))
         if op == "time":
-            boxes, inputs = message["boxes"], dict(self.asked[-2][1]["sets"][0])
+            boxes, inputs = message["boxes"], dict(self.asked[-2][1]["arguments"])
             boxes[0].copy_(inputs["x"] * (3.0 if self._wrong else 2.0))
             return {"ms": self._ms(message["calls"])}, []
         return {}, []
@@ -133,7 +132,7 @@ def test_a_case_is_timed_in_turns_on_new_values_and_judged(turns: Any, monkeypat
     assert (timing.latency_ms, timing.incumbent_ms, timing.speedup) == (1.0, 2.0, pytest.approx(2.0))
     assert timing.note.startswith("5 calls a turn")
     assert len(evidence.pairs) == 8
-    given = [message["sets"][0] for op, message in fast.asked if op == "inputs" and message["sets"]]
+    given = [message["arguments"] for op, message in fast.asked if op == "inputs" and message["arguments"]]
     values = [dict(one)["x"] for one in given]
     assert len(values) == 10, "the first, eight pairs, and one that is judged"
     assert not any(torch.equal(one, other) for one, other in pairwise(values))

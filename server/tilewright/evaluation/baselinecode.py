@@ -10,9 +10,10 @@ import torch
 from tilewright.evaluation.calling import Given, calls_of, send_arguments, share_inputs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
-from tilewright.evaluation.tensors import TensorSpec
+from tilewright.evaluation.tensors import dtype_of
 from tilewright.frontends.protocol import Choice
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
+from tilewright.wire.tensors import TensorSpec
 
 Start = Callable[[Choice | None], contextlib.AbstractContextManager[list[WorkerHandle]]]
 
@@ -73,7 +74,7 @@ class BaselineCode(TaskCode):
         if case_label(case) not in self._contracts:
             self._contracts[case_label(case)] = self._described(case, inputs)
         return [
-            torch.empty(spec.shape, dtype=spec.torch_dtype, device=self.device)
+            torch.empty(spec.shape, dtype=dtype_of(spec), device=self.device)
             for spec in self._contracts[case_label(case)]
         ]
 
@@ -99,9 +100,9 @@ class BaselineCode(TaskCode):
             if self._backend is Backend.CUDA:
                 shared, arguments = share_inputs(inputs)
                 torch.cuda.synchronize()
-                worker.request("inputs", limit_s, sets=[[one.model_dump() for one in arguments]])
+                worker.request("inputs", limit_s, arguments=[one.model_dump() for one in arguments])
                 reply, _ = worker.request("describe", limit_s)
-                worker.request("inputs", limit_s, sets=[])
+                worker.request("inputs", limit_s, arguments=[])
                 del shared  # until here the worker had its memory open
             else:
                 send_arguments(worker, self.task, inputs)

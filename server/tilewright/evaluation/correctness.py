@@ -12,21 +12,13 @@ from pydantic import ValidationError
 
 from tilewright.cases import volume
 from tilewright.evaluation.calibration import STEP, Honest, Trial, calibrate, make_trial
-from tilewright.evaluation.calling import (
-    MANY_CALLS,
-    MORE_CALLS,
-    Call,
-    Done,
-    Given,
-    calls_of,
-    send_arguments,
-)
+from tilewright.evaluation.calling import Call, Done, Given, calls_of, send_arguments
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, same_bytes
+from tilewright.evaluation.tensors import same_bytes, spec_of
 from tilewright.evaluation.ties import without_ties
 from tilewright.evaluation.values import nudged, other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
@@ -166,9 +158,8 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Compa
     inputs = _in_strides(code, planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
     returns = not code.task.file.outputs
-    times = (MORE_CALLS if planned.hidden else MANY_CALLS) if planned.last and returns else 0
     others = _other_values(code, planned, inputs, trial.contract) if planned.last else None
-    given = Given(inputs, trial.contract, planned.strided, others, planned.first and returns, times)
+    given = Given(inputs, trial.contract, planned.strided, others, planned.first and returns, planned.last and returns)
     done = call(arguments, given)
     found = judge_trial(code, planned.case, trial, done.outputs)
     if found.status is Status.WRONG_VALUES and others is not None:
@@ -200,7 +191,7 @@ def _in_strides(code: TaskCode, planned: Run, inputs: Inputs) -> Inputs:
 def layout(values: Inputs | list[torch.Tensor]) -> list[Any]:
     """What two calls' values must share to lie in the same memory."""
     each = values.items() if isinstance(values, dict) else enumerate(values)
-    return [(name, TensorSpec.of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]
+    return [(name, spec_of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]
 
 
 def need_informative(checks: list[CaseCheck]) -> None:

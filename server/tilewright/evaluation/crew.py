@@ -11,13 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
 
 from tilewright.evaluation.correctness import UNCOMPARED, Run, check_case, what_passed
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.taskcode import TaskCode
-from tilewright.frontends.protocol import Choice
 from tilewright.task import Backend, Case, case_label
 from tilewright.text import few
 
@@ -25,17 +23,10 @@ Tell = Callable[[str], None]
 """Reports progress."""
 Shape = list[tuple[int, Run]]
 """Runs of one shape, one after the other, with their numbers."""
+Start = Callable[..., AbstractContextManager[Sequence[WorkerHandle]]]
+"""Starts workers that have loaded the candidate: `count` of them, whose tuners take what `tuner` says."""
 FEW = 4
 """An axis with at most so many values may be a constant of a kernel."""
-
-
-class Start(Protocol):
-    """Starts workers that have loaded the candidate."""
-
-    def __call__(
-        self, *, count: int = 1, tuner: Choice | None = None
-    ) -> AbstractContextManager[Sequence[WorkerHandle]]:
-        """`tuner`: what tuners of the candidate take."""
 
 
 @dataclass(frozen=True)

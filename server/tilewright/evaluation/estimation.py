@@ -5,8 +5,7 @@ A modelled figure is for honest use: a worker itself says what its candidate's c
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.evaluation.calling import send_arguments
@@ -54,15 +53,8 @@ def profile(worker: WorkerHandle, code: TaskCode, case: Case) -> CallProfile:
     """What one call on `case` launches and computes, by a sample of its blocks."""
     send_inputs(worker, code, case)
     reply, _ = worker.request("profile", code.task.file.timeout_s)
-    with described():
-        return CallProfile.model_validate(reply["profile"])
-
-
-@contextlib.contextmanager
-def described() -> Iterator[None]:
-    """Where a worker's description is read. Raises `WorkerFailure` where it is none."""
     try:
-        yield
+        return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {misfit(error)}") from None
 

@@ -23,13 +23,13 @@ from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import Evidence, Pair
+from tilewright.evaluation.statistics import Evidence, Pair, decided
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
 from tilewright.gpu.specs import DeviceSpec, spec_by_name
 from tilewright.gpu.telemetry import Recorder, named
 from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Backend, Case, TaskError, Work, case_label
+from tilewright.task import Case, TaskError, Work, case_label
 
 TURN_MS = 10.0
 """Device time that the calls of a turn aim at."""
@@ -78,7 +78,6 @@ class Bench:
         """Intervals are by `rules`."""
         self._rules = rules
         self._code = code
-        self._task = code.task
         self._arms = arms
         self._environment = environment
         self._clock = clock
@@ -122,7 +121,6 @@ class Bench:
         evidence = Evidence(rules=self._rules)
         latencies: list[float] = []
         began, before = time.monotonic(), self._verified_s
-        only = len(self._task.benchmark_cases(Backend.CUDA)) == 1
         for look in looks:
             while len(latencies) < look:
                 late = self._verified_s - before > VERIFIED_SHARE * (time.monotonic() - began)
@@ -140,7 +138,7 @@ class Bench:
                 raise WorkerFailure(
                     Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                 )
-            if len(self._arms) == 1 or evidence.is_decided(only) or time.monotonic() > began + limit_s:
+            if len(self._arms) == 1 or decided(evidence.speedup, self._rules) or time.monotonic() > began + limit_s:
                 break
         return latencies, evidence
 
@@ -182,10 +180,10 @@ class _Turns:
         for name in arguments.keys() - inputs.keys():
             shared[name].poison()
         boxes = Boxes(self.contract)
-        arm.request("inputs", timeout_s, sets=[[argument.model_dump() for argument in described]])
+        arm.request("inputs", timeout_s, arguments=[argument.model_dump() for argument in described])
         written = [name for name in outputs if name in inputs]
         reply, _ = arm.request("time", timeout_s, boxes=boxes.described, calls=calls, written=written)
-        arm.request("inputs", timeout_s, sets=[])  # it lets go of shared memory before that is freed here
+        arm.request("inputs", timeout_s, arguments=[])  # it lets go of shared memory before that is freed here
         return _milliseconds(reply, calls), inputs, boxes.tensors()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
-from tilewright.evaluation.results import OURS, Status
+from tilewright.evaluation.results import FROM_WORKERS, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.frontends.protocol import Choice
@@ -33,7 +33,6 @@ from tilewright.wire.record import misfit
 START_TIMEOUT_S = 120.0
 LEAST_DISK = 2**20
 """Bytes of the disk under the scratch folder without which a worker does not start."""
-_FROM_WORKER = {status.value for status in Status} - OURS
 
 
 def cpus() -> int:
@@ -134,7 +133,7 @@ class WorkerHandle:
         status = reply.get("status")
         if status == Status.PASSED:
             return reply, received
-        if not isinstance(status, str) or status not in _FROM_WORKER:
+        if not isinstance(status, str) or status not in FROM_WORKERS:
             raise self._failure(Status.CRASHED, f"the process answered with status {str(status)[:50]!r}")
         raise self._failure(Status(status), printable(str(reply.get("message", ""))[:4000]))
 
@@ -187,10 +186,9 @@ class WorkerHandle:
 
 _DOING = {
     "load": "while it was imported",
-    "inputs": "while it took its inputs",
+    "inputs": "while it took its arguments",
     "call": "in a call of the entry point (compilation included)",
     "describe": "in a call of the entry point (compilation included)",
-    "returned": "in calls of the entry point, one after the other",
     "time": "in timed calls",
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",

@@ -61,6 +61,8 @@ class Status(StrEnum):
 
 OURS = frozenset({Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES})
 """What the evaluator alone says of a candidate: no worker's word for it counts."""
+FROM_WORKERS = frozenset(Status) - OURS
+"""What a worker may say of its candidate."""
 _CRASH = {Status.SYNTAX_ERROR, Status.IMPORT_ERROR, Status.COMPILE_ERROR, Status.RAISED, Status.CRASHED, Status.TIMEOUT}
 
 

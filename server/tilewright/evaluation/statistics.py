@@ -30,8 +30,6 @@ PAIR_LOOKS = (8, 16, 32, 64, 128)
 """The same of pairs. There are as many looks."""
 EXPERIMENTS = 25
 """By which a session's error is divided at least: a shorter session has no looser rule, since another can follow it."""
-GOOD_ENOUGH = 0.0015
-"""Half-width of a log-ratio below which more pairs add nothing."""
 TRIMMED_PAIRS = 0.2
 """Share of the pairs that is left out at either end."""
 PRECISE = 0.001
@@ -269,10 +267,14 @@ class Comparison:
     @property
     def decided(self) -> bool:
         """Whether more rounds would change nothing that matters."""
-        found = self.speedup
-        if found.half_width <= PRECISE or found.high < self.rules.useful:
-            return True
-        return self.verdict == "faster" and found.half_width <= PRECISE_SHARE * found.mean
+        return decided(self.speedup, self.rules)
+
+
+def decided(found: Interval, rules: Rules) -> bool:
+    """Whether a comparison may end: the speedup is known precisely, or surely too small, or a gain is known well."""
+    if found.half_width <= PRECISE or found.high < rules.useful:
+        return True
+    return found.low > 0 and found.mean >= rules.floor and found.half_width <= PRECISE_SHARE * found.mean
 
 
 def pause_for(us: float) -> float:
@@ -311,16 +313,3 @@ class Evidence:
     def speedup(self) -> Interval:
         error = error_probability(self.rules) / len(PAIR_LOOKS)
         return interval([pair.log_ratio for pair in self.pairs], error, TRIMMED_PAIRS)
-
-    def is_decided(self, only: bool = False) -> bool:
-        """Whether more pairs would change nothing: a clear loss, a clear gain, or a difference that is too small to
-        matter and known well enough. `only`: there is no other case whose gain it might be weighed with,
-        so that what can no longer count as a gain need not be known as well: a loss of less than that may stay open."""
-        found, resolution = self.speedup, self.rules.resolution
-        if only and found.high < resolution and found.half_width < resolution:
-            return True
-        if found.high < 0 and found.half_width < 0.25 * abs(found.mean):
-            return True
-        if found.half_width < GOOD_ENOUGH and found.low <= resolution:
-            return True
-        return found.low > resolution and found.half_width < 0.25 * found.mean

@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 
 from tilewright.gpu.memory import DeviceBuffer
-from tilewright.wire import tensors
 from tilewright.wire.channel import Received
 from tilewright.wire.messages import CallArgument
+from tilewright.wire.tensors import TensorSpec
 
 POISON = 0xFF
 """A byte that makes NaN in every float dtype when repeated, and an absurd number in every integer one."""
@@ -20,32 +20,29 @@ GUARD = 4096
 """Bytes of a red zone before and after a checked argument, filled with POISON: a multiple of every alignment."""
 
 
-class TensorSpec(tensors.TensorSpec):
-    """The same as a torch tensor's."""
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """What a tensor's bytes mean."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(dtype=dtype, shape=list(tensor.shape), stride=list(tensor.stride()))
 
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorSpec:
-        return cls(
-            dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape), stride=list(tensor.stride())
-        )
 
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        dtype = getattr(torch, self.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"{self.dtype!r} is no torch dtype")
-        return dtype
+def dtype_of(spec: TensorSpec) -> torch.dtype:
+    """Raises ValueError for what is no dtype of torch."""
+    dtype = getattr(torch, spec.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{spec.dtype!r} is no torch dtype")
+    return dtype
 
-    def over(self, raw: torch.Tensor) -> torch.Tensor:
-        """The tensor whose memory starts at the first byte of the uint8 tensor `raw`."""
-        return raw[: self.span_bytes].view(self.torch_dtype).as_strided(self.shape, self.stride)
+
+def over(spec: TensorSpec, raw: torch.Tensor) -> torch.Tensor:
+    """The tensor whose memory starts at the first byte of the uint8 tensor `raw`."""
+    return raw[: spec.span_bytes].view(dtype_of(spec)).as_strided(spec.shape, spec.stride)
 
 
 class Argument(CallArgument):
     """A keyword argument of the entry point. A tensor whose bytes are in no buffer is on the device behind `handle`
     (hexadecimal); `before` bytes before them and `after` bytes after them are red zones."""
 
-    tensor: TensorSpec | None = None
     handle: str | None = Field(None, max_length=256)
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
@@ -53,7 +50,7 @@ class Argument(CallArgument):
 
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The memory that a tensor spans, from its first element to its last, as a contiguous uint8 tensor."""
-    span = TensorSpec.of(tensor).span
+    span = spec_of(tensor).span
     return torch.as_strided(tensor.detach(), (span,), (1,), tensor.storage_offset()).contiguous().view(torch.uint8)
 
 
@@ -73,8 +70,8 @@ def from_buffer(spec: TensorSpec, buffer: Received, before: int = 0, after: int 
     if len(buffer) != before + spec.span_bytes + after:
         raise ValueError(f"{before + spec.span_bytes + after} bytes were announced, {len(buffer)} came")
     if not spec.span:
-        return torch.empty(spec.shape, dtype=spec.torch_dtype)
-    return spec.over(torch.frombuffer(buffer, dtype=torch.uint8, offset=before, count=spec.span_bytes))
+        return torch.empty(spec.shape, dtype=dtype_of(spec))
+    return over(spec, torch.frombuffer(buffer, dtype=torch.uint8, offset=before, count=spec.span_bytes))
 
 
 def guarded(tensor: torch.Tensor, before: int, after: int) -> memoryview:
@@ -110,7 +107,7 @@ class SharedTensor:
         if before or after:
             self._whole.fill_(POISON)
         self.raw = self._whole[before : before + spec.span_bytes]
-        self.tensor = spec.over(self.raw) if spec.span else torch.empty(spec.shape, dtype=spec.torch_dtype).cuda()
+        self.tensor = over(spec, self.raw) if spec.span else torch.empty(spec.shape, dtype=dtype_of(spec)).cuda()
 
     def argument(self, name: str) -> Argument:
         handle = self._buffer.handle.hex()
@@ -127,7 +124,7 @@ class SharedTensor:
 
     def copy(self) -> torch.Tensor:
         """A tensor of the same spec with the values of now, gaps between its elements included."""
-        return self.spec.over(self.raw.clone()) if self.spec.span else self.tensor.clone()
+        return over(self.spec, self.raw.clone()) if self.spec.span else self.tensor.clone()
 
     def poison(self) -> None:
         """Fill with what no kernel means to leave."""
@@ -141,8 +138,8 @@ def opened(argument: Argument, buffers: list[bytearray]) -> Any:
         return argument.said
     if argument.handle is not None:
         if not spec.span:
-            return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
+            return torch.empty(spec.shape, dtype=dtype_of(spec), device="cuda")
         size = argument.before + spec.span_bytes + argument.after
         raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
-        return spec.over(raw[argument.before : argument.before + spec.span_bytes])
+        return over(spec, raw[argument.before : argument.before + spec.span_bytes])
     return from_buffer(spec, buffers[argument.data], argument.before, argument.after)

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
@@ -66,68 +67,63 @@ class ImageSource(Protocol):
         """Return the symbols of the kernels that were compiled from the candidate's own sources."""
 
 
-class Runtime(Protocol):
-    """A language in the process that runs candidates. It may import torch and the language."""
+class Runtime:
+    """A language in the process that runs candidates. Its module may import torch and the language. What is said here
+    is true of a language without kernels of its own."""
 
-    @property
-    def compile_errors(self) -> tuple[type[BaseException], ...]:
-        """What the language raises when it cannot compile a kernel."""
+    compile_errors: tuple[type[BaseException], ...] = ()
+    """What the language raises when it cannot compile a kernel."""
 
     def watch_images(self) -> ImageSource:
         """Watch what the language loads from now on. Called before the candidate is imported."""
+        raise NotImplementedError
 
     def capturing(self) -> AbstractContextManager[list[Any]]:
         """Give a list that keeps alive the kernels launched within.
 
         A CUDA graph does not do so: code that is unloaded is gone from the graph too.
         """
+        return contextlib.nullcontext([])
 
     def launched(self) -> Collection[CodeType]:
         """Return the code of the kernels that were launched here, where Python does not run it."""
+        return ()
 
     def tuners(self) -> list[Tuner]:
         """Return the tuners that ran here, of those with several configs."""
+        return []
 
     def choose(self, choice: Choice) -> None:
         """From now on let each tuner of several configs take what is chosen for it, without a clock."""
 
 
-class Frontend(Protocol):
+@dataclass(frozen=True)
+class Frontend:
     """A language, in any process: it imports neither torch nor the language."""
 
-    @property
-    def name(self) -> str:
-        """As task.toml has it."""
-
-    @property
-    def has_kernels(self) -> bool:
-        """Whether there are kernels to compile. If not, operations are listed."""
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        """The modules it needs, each with the command that installs it."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables of a process that runs candidates."""
-
-    @property
-    def ahead(self) -> str:
-        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. If it has
-        a function `begin`, that runs in each of these: it reads the environment variables that the language read."""
+    name: str
+    """As task.toml has it."""
+    folder: str
+    """A package whose module `runtime` has a `Runtime` by the name RUNTIME."""
+    packages: Mapping[str, str]
+    """The modules it needs, each with the command that installs it."""
+    has_kernels: bool = True
+    """Whether there are kernels to compile. If not, operations are listed."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of a process that runs candidates."""
+    ahead: str = ""
+    """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. If it has a
+    function `begin`, that runs in each of these: it reads the environment variables that the language read."""
 
     def runtime(self) -> Runtime:
         """Raises `MissingPackage`."""
-
-
-class Defaults:
-    """What a simple language need not say."""
-
-    name: str
-    has_kernels = True
-    packages: Mapping[str, str] = {}
-    variables: Mapping[str, str] = {}
-    ahead = ""
+        need_packages(self)
+        try:
+            found: Runtime = importlib.import_module(f"{self.folder}.runtime").RUNTIME
+        except ImportError as error:
+            commands = " && ".join(self.packages.values())
+            raise MissingPackage(f"this is no {self.name} that is known here ({error}): {commands}") from None
+        return found
 
 
 class Frontends:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 MIN_DRIVER = 580
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 RECENT_US = 3_000_000
@@ -109,23 +111,13 @@ def why_unusable() -> str:
     return ""
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is another user's
-        pass
-    return True
-
-
 def named(pids: Iterable[int]) -> str:
     """Processes by number and name, for people to look for."""
 
     def name(pid: int) -> str:
         try:
-            return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
+            return str(psutil.Process(pid).name())
+        except psutil.Error:
             return "gone"
 
     return ", ".join(f"{pid} ({name(pid)})" for pid in sorted(pids))
@@ -175,7 +167,7 @@ class Recorder:
         running = {int(process.pid) for process in self._read("nvmlDeviceGetComputeRunningProcesses") or ()}
         if not running & self.own:
             return set()
-        strangers = set(filter(_lives, running - self.own))
+        strangers = set(filter(psutil.pid_exists, running - self.own))
         used = self._read("nvmlDeviceGetProcessUtilization", 0) if strangers else None
         if used is None:
             return strangers

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 import re
-import statistics as plain_statistics
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.commandtask import MILLISECONDS, Benchmark, unit_of
-from tilewright.evaluation import statistics
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
-from tilewright.evaluation.statistics import Evidence, Interval, Pair
+from tilewright.evaluation.statistics import PRECISE, Evidence, Interval, Pair
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
 from tilewright.text import cut
@@ -88,7 +87,7 @@ class Comparison:
     def is_decided(self) -> bool:
         """Whether more pairs would change nothing that matters; to be asked at the looks alone."""
         whole = self.overall()
-        if whole.high < 0 or whole.half_width < statistics.GOOD_ENOUGH:
+        if whole.high < 0 or whole.half_width < PRECISE:
             return True
         if whole.low <= self._rules.resolution:
             return whole.high < WORTHWHILE
@@ -110,8 +109,8 @@ class Comparison:
                 CaseTiming(
                     case=figure.case,
                     level=Level.HARNESS,
-                    latency_ms=plain_statistics.median(pair.candidate for pair in evidence.pairs),
-                    incumbent_ms=plain_statistics.median(pair.incumbent for pair in evidence.pairs),
+                    latency_ms=statistics.median(pair.candidate for pair in evidence.pairs),
+                    incumbent_ms=statistics.median(pair.incumbent for pair in evidence.pairs),
                     speedup=speedup,
                     speedup_low=low,
                     speedup_high=high,
@@ -134,7 +133,7 @@ def alone(runs: Sequence[Figures]) -> BenchmarkResult:
         values = [run[label].ms for run in runs]
         spread = max(values) / min(values) - 1
         note = f"{len(runs)} runs within {100 * spread:.1f}%"
-        latency = plain_statistics.median(values)
+        latency = statistics.median(values)
         timings.append(CaseTiming(case=figure.case, level=Level.HARNESS, latency_ms=latency, note=note))
     return _result(timings)
 

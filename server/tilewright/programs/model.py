@@ -184,9 +184,6 @@ def checked(program: Program) -> Program:
     used = {node.image for node in layout.nodes if isinstance(node, Kernel)}
     if used != set(program.images):
         raise ProgramError("the images are not those that its kernels name")
-    for number, node in enumerate(layout.nodes):
-        if not isinstance(node, Kernel):  # a kernel's sizes are the driver's to judge
-            _check_node(node, f"node {number}", ordered)
     places = [(edge.before, edge.after) for edge in layout.edges]
     if any(not before < after < len(layout.nodes) for before, after in places) or len(set(places)) != len(places):
         raise ProgramError("an edge does not lead from a node to a later one, or is there twice")
@@ -214,26 +211,6 @@ def _check_tensor(tensor: Tensor, what: str, blocks: list[tuple[int, int]]) -> N
         raise ProgramError(f"{what} {tensor.name!r}: {error}") from None
     if size and not _within(tensor.at, size, blocks):
         raise ProgramError(f"{what} {tensor.name!r} lies in no block")
-
-
-def _check_node(node: Memset | Copy, where: str, blocks: list[tuple[int, int]]) -> None:
-    if isinstance(node, Memset):
-        areas = [("writes", node.at, _extent(node.width * node.element, node.height, node.pitch, 1, 0))]
-    else:
-        areas = [
-            ("writes", node.to, _extent(node.width, node.height, node.to_pitch, node.depth, node.to_height)),
-            ("reads", node.source, _extent(node.width, node.height, node.source_pitch, node.depth, node.source_height)),
-        ]
-    for does, at, size in areas:
-        if not _within(at, size, blocks):
-            raise ProgramError(f"{where}, a {node.kind}, {does} {size} bytes at {at:#x}, which lie in no block")
-
-
-def _extent(width: int, height: int, pitch: int, depth: int, rows: int) -> int:
-    """Bytes from the first to the last of a box of bytes."""
-    if not (width and height and depth):
-        return 0
-    return (depth - 1) * rows * pitch + (height - 1) * pitch + width
 
 
 def _within(at: int, size: int, blocks: list[tuple[int, int]]) -> bool:

@@ -8,13 +8,13 @@ import torch
 
 from tilewright.evaluation.correctness import layout
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, poison, raw_bytes, to_buffer
+from tilewright.evaluation.tensors import poison, raw_bytes, spec_of, to_buffer
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import Arguments, arguments_of
 from tilewright.task import Case
-from tilewright.wire import tensors as wire
 from tilewright.wire.channel import Sent
 from tilewright.wire.memory import Memory
+from tilewright.wire.tensors import TensorSpec
 
 PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
@@ -48,9 +48,9 @@ def described(
     return arguments_of(arguments, lambda name, tensor: content(tensor, lambda size: memory(name, size)))
 
 
-def content(tensor: torch.Tensor, of_size: Callable[[int], Memory] = Memory) -> tuple[Sent, wire.TensorSpec]:
+def content(tensor: torch.Tensor, of_size: Callable[[int], Memory] = Memory) -> tuple[Sent, TensorSpec]:
     """A tensor's bytes, as memory where there are many, and what they mean."""
-    spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
+    spec = spec_of(tensor)
     if not tensor.numel():
         return b"", spec
     raw = raw_bytes(tensor)

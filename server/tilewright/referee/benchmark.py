@@ -17,7 +17,7 @@ from tilewright.evaluation.results import Level, Status, Sustained
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import LOOKS, Comparison, Interval, error_probability, interval
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, from_buffer
+from tilewright.evaluation.tensors import from_buffer
 from tilewright.programs.digests import widened
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
@@ -89,19 +89,16 @@ class ProgramBench:
         error: float | None = None,
         after_round: Callable[[], None] = lambda: None,
         phases: Phases | None = None,
-        settle: Callable[[], None] = lambda: None,
         joules: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`error`: the probability that an interval misses the truth over all looks; default: by `rules`. `phases`
-        takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay". `settle`
-        waits, before anything is timed, until no other process of ours starts. `joules`: the energy that the GPU has
-        taken, if it says."""
+        takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay". `joules`:
+        the energy that the GPU has taken, if it says."""
         self._code = code
         self._replayer = replayer
         self._rules = rules
         self._error = error_probability(rules) if error is None else error
         self._after_round = after_round
-        self._settle = settle
         self._joules = joules
         self._phases = Phases() if phases is None else phases
 
@@ -136,7 +133,6 @@ class ProgramBench:
         try:
             with self._phases("inputs"):
                 self._load(case, arms, drawn)
-                self._settle()
             steady = self._code.task.file.deterministic
             outputs_bytes = DRAWS * sum(tensor.size for one in candidate for tensor in one.layout.outputs)
             share = 0.0 if steady else min(JUDGED_BYTES / max(outputs_bytes * looks[0], 1), 1.0)
@@ -297,7 +293,7 @@ def opened(code: TaskCode, program: Program, outputs: list[memoryview]) -> list[
     for tensor, data in zip(program.layout.outputs, outputs, strict=True):
         start, _ = widened(tensor.at, tensor.size)
         own = data[tensor.at - start :][: tensor.size]
-        found.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(code.device))
+        found.append(from_buffer(tensor.spec, own).to(code.device))
     return found
 
 

@@ -6,10 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from threading import Event
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.pool import WorkerFailure
@@ -20,7 +19,7 @@ from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program, ProgramError
 from tilewright.referee import kept
 from tilewright.referee.arguments import PUBLIC_SEEDS, described, drawn_inputs, public_inputs
-from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess
 from tilewright.referee.captures import (
     Arguments,
     CallCaptured,
@@ -39,14 +38,9 @@ PUBLIC_BYTES = 4 << 30
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
 check: two workers hold them then, next to those that are checked and to the reference in float64."""
-SHARE = 8
-"""Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
 POLL_S = 0.1
-Found = TypeVar("Found")
-Aside = AbstractContextManager[Stop | None]
-"""Work that is done while the block runs, until that sets what it is given; None where nothing is to be done."""
 
 
 class Programs:
@@ -60,37 +54,19 @@ class Programs:
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
-    def of(
-        self,
-        code: TaskCode,
-        snapshot: Snapshot,
-        cases: Sequence[Case],
-        label: str,
-        settle: Callable[[], None] = lambda: None,
-    ) -> list[CallCaptured]:
+    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
         """What a candidate does in each case: programs, or why there are none. The last candidate's are known. See
         `anew`."""
         key = _key(code, snapshot, cases)
         if key != self._last[0]:
-            self._last = key, self.anew(code, snapshot, cases, label, settle)
+            self._last = key, self.anew(code, snapshot, cases, label)
         return [*self._last[1]]
 
-    def anew(
-        self,
-        code: TaskCode,
-        snapshot: Snapshot,
-        cases: Sequence[Case],
-        label: str,
-        settle: Callable[[], None] = lambda: None,
-    ) -> list[CallCaptured]:
-        """The same, captured now, or once more beside the last check. `settle` waits, before calls are captured, until
-        no other process of ours starts, which would disturb a tuner. Raises `WorkerFailure` of the arm `label` where it
-        fails."""
+    def anew(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
+        """The same, captured now, or once more beside the last check. Raises `WorkerFailure` of the arm `label` where
+        it fails."""
         (key, found), self._again = self._again, ("", [])
-        if key == _key(code, snapshot, cases):
-            return found
-        settle()
-        return self._captured(code, snapshot, cases, label)
+        return found if key == _key(code, snapshot, cases) else self._captured(code, snapshot, cases, label)
 
     def of_incumbent(
         self,
@@ -99,7 +75,6 @@ class Programs:
         cases: Sequence[Case],
         files: Mapping[str, Sequence[Path] | str],
         label: str,
-        settle: Callable[[], None] = lambda: None,
     ) -> list[CallCaptured]:
         """What the incumbent does in each case: the programs in `files`, which were kept of it, whatever it launches
         today. Where there are none it is captured. A text in their place says why they will not do. Raises
@@ -119,7 +94,7 @@ class Programs:
             except (OSError, ProgramError) as error:
                 why[name] = str(error)
         left = [case for case in cases if case_label(case) not in found]
-        for case, one in zip(left, self.anew(code, snapshot, left, label, settle) if left else [], strict=True):
+        for case, one in zip(left, self.anew(code, snapshot, left, label) if left else [], strict=True):
             said = why.get(case_label(case))
             found[case_label(case)] = replace(one, note=f"{CAPTURED_ANEW}: {said}" if said else "")
         return [found[case_label(case)] for case in cases]
@@ -179,42 +154,56 @@ class Programs:
         except (InProcess, UsageError) as error:
             raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
 
+    @contextlib.contextmanager
     def captured_aside(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int, again: bool = False
-    ) -> Aside:
-        """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
-        done. `again`: once more, for `anew`, and make its ordinary calls in the process that `confirm` asks, so that
-        compilers are done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no
-        program, or that may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when
-        it is asked for."""
-        key = _key(code, snapshot, cases)
+    ) -> Iterator[Event | None]:
+        """Capture a candidate's calls while the block runs, and a little longer, until the block sets what it is given;
+        None where nothing is to be done. `again`: once more, for `anew`, and make its ordinary calls in the process
+        that `confirm` asks, so that compilers are done. `room`: the bytes of the GPU's memory. A call that fails beside
+        other work, that is no program, or that may have tuned, whose choice the other work disturbs, counts for
+        nothing: it is captured when it is asked for. So are all where the block failed."""
         self.close()
+        key = _key(code, snapshot, cases)
+        known = key == self._last[0]
+        if known != again or not all(one.fixed for one in self._last[1] if again) or not self._fits(code, cases, room):
+            yield None
+            return
+        stop = Event()
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(self._with_calls if again else self._captured, code, snapshot, cases, "", stop)
+            try:
+                yield stop
+                given_up = stop.is_set()
+                wait([made], 0.0 if given_up else GRACE_S)
+            finally:
+                stop.set()
+        if given_up:
+            return
+        try:
+            if again:
+                self._again = key, made.result()
+            else:
+                self._last = key, made.result()
+        except (WorkerFailure, InProcess, OtherLaunches):
+            pass  # whoever asks for it finds out why
+        except Exception as error:  # no check is to fail by it
+            print(f"beside a check: {error!r}", file=sys.stderr)
 
-        def capture(stop: Stop) -> list[CallCaptured]:
-            return self._captured(code, snapshot, cases, "", stop)
-
-        def take(found: list[CallCaptured]) -> None:
-            self._last = key, found
-
-        def more(stop: Stop) -> list[CallCaptured]:
-            with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
-                calls = stack.enter_context(self._ordinary(code, snapshot, cases))
-                trying = thread.submit(calls.make)
-                found = capture(stop)
-                while not (trying.done() or stop.is_set()):
-                    wait([trying], POLL_S)
-                if trying.done() and trying.exception() is None:  # else whoever asks for them finds out why
-                    stack.pop_all()
-                    self._tried = key, calls
-            return found
-
-        def take_more(found: list[CallCaptured]) -> None:
-            self._again = key, found
-
-        known = key == self._last[0] and all(one.fixed for one in self._last[1])
-        if not (known if again else key != self._last[0]) or not self._fits(code, cases, room):
-            return contextlib.nullcontext()
-        return self._aside(more, take_more, room) if again else self._aside(capture, take, room)
+    def _with_calls(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Event
+    ) -> list[CallCaptured]:
+        """What was captured, and meanwhile its ordinary calls, if they can be made."""
+        with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
+            calls = stack.enter_context(self._ordinary(code, snapshot, cases))
+            trying = thread.submit(calls.make)
+            found = self._captured(code, snapshot, cases, label, stop)
+            while not (trying.done() or stop.is_set()):
+                wait([trying], POLL_S)
+            if trying.done() and trying.exception() is None:  # else whoever asks for them finds out why
+                stack.pop_all()
+                self._tried = _key(code, snapshot, cases), calls
+        return found
 
     @property
     def waiting(self) -> int | None:
@@ -226,28 +215,6 @@ class Programs:
         if (calls := self._tried[1]) is not None:
             calls.close()
         self._tried = "", None
-
-    @contextlib.contextmanager
-    def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None], room: int) -> Iterator[Stop]:
-        """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
-        failed or set what it is given, or where the work fails, nothing comes of it."""
-        stop = Stop(room // SHARE)
-        with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(work, stop)
-            try:
-                yield stop
-                given_up = stop.is_set()
-                wait([made], 0.0 if given_up else GRACE_S)
-            finally:
-                stop.set()
-        if given_up:
-            return
-        try:
-            take(made.result())
-        except (WorkerFailure, InProcess, OtherLaunches):
-            pass  # whoever asks for it finds out why
-        except Exception as error:  # no check is to fail by it
-            print(f"beside a check: {error!r}", file=sys.stderr)
 
     def _fits(self, code: TaskCode, cases: Sequence[Case], room: int) -> bool:
         """Whether the arguments of all cases are small beside the GPU's memory, with what calls took so far."""
@@ -264,8 +231,9 @@ class Programs:
         return True
 
     def _captured(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Event | None = None
     ) -> list[CallCaptured]:
+        """What is captured until `stop` is set. Raises `WorkerFailure` of the arm `label` where it fails."""
         draws: list[tuple[Arguments, Arguments]] = []
         refused: dict[int, str] = {}
         for number, case in enumerate(cases):

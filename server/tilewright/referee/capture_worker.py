@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Literal, TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
-from tilewright.evaluation.results import OURS, Status
+from tilewright.evaluation.results import FROM_WORKERS, Status
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
 from tilewright.isolation.traces import frames
@@ -29,7 +29,6 @@ from tilewright.wire.messages import (
 )
 
 START_S = 120.0
-_STATUSES = {status.value for status in Status} - OURS - {Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -45,19 +44,6 @@ class Entry:
     outputs: tuple[str, ...] = ()
     readable: tuple[Path, ...] = ()
     label: str = ""
-
-
-class Stop(threading.Event):
-    """Once it is set, or `whole` is, work beside other work is given up. Each of its processes may take `memory_bytes`
-    of the GPU's memory; 0: as much as there is."""
-
-    def __init__(self, memory_bytes: int = 0, whole: Stop | None = None) -> None:
-        super().__init__()
-        self.memory_bytes = memory_bytes
-        self._whole = whole
-
-    def is_set(self) -> bool:
-        return super().is_set() or (self._whole is not None and self._whole.is_set())
 
 
 class InProcess(Exception):
@@ -88,7 +74,7 @@ class CaptureWorker:
         entry: Entry,
         scratch: Path,
         kind: Literal["capture", "ordinary"] = "capture",
-        stop: Stop | None = None,
+        stop: Event | None = None,
     ) -> None:
         """Once `stop` is set, no answer comes. Raises RuntimeError where no worker can be had."""
         self._entry = entry
@@ -124,7 +110,6 @@ class CaptureWorker:
             function=entry.function,
             outputs=list(entry.outputs),
             frontend=entry.frontend,
-            memory_bytes=self._stop.memory_bytes if self._stop is not None else 0,
         )
         self.ask(message, Done, (), limit_s)
         self._loaded = True
@@ -153,7 +138,7 @@ class CaptureWorker:
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
         if isinstance(answer, CandidateFailed):
-            known = answer.status in _STATUSES
+            known = answer.status in FROM_WORKERS - {Status.PASSED}
             text = printable(answer.message)
             raise EntryFailed(answer.status if known else Status.CRASHED, text, self._process.output())
         if isinstance(answer, NotCaptured):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from tilewright.errors import UsageError
@@ -21,7 +22,7 @@ from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
 from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
-from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelError, Sent
 from tilewright.wire.messages import (
@@ -117,7 +118,7 @@ def capture_calls(
     calls: Sequence[tuple[Arguments, Arguments]],
     limit_s: float,
     cache: Path | None = None,
-    stop: Stop | None = None,
+    stop: Event | None = None,
 ) -> list[CallCaptured]:
     """For each call, described by two draws of its arguments, what two fresh workers launch: one program if they agree
     (`agreed`), else both.
@@ -150,7 +151,7 @@ class _Pair:
     check, at once."""
 
     def __init__(
-        self, server: ForkServer, entry: Entry, scratch: Path, limit_s: float, stop: Stop | None = None
+        self, server: ForkServer, entry: Entry, scratch: Path, limit_s: float, stop: Event | None = None
     ) -> None:
         self._stop = stop
         self._server = server

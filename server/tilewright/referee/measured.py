@@ -56,7 +56,7 @@ class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
     are kept, `with_inputs` of a public draw. `kept`: by case, the files of the incumbent's programs. `confirms`: the
     candidate is captured anew, and one that gains has to launch the same in an ordinary call. `in_process`: gives what
-    times both versions in their own processes. `settle`: waits until no other process of ours starts. `ordinary`: the
+    times both versions in their own processes. `ordinary`: the
     incumbent's ordinary calls by case, from its own record, if they are there."""
 
     code: TaskCode
@@ -69,7 +69,6 @@ class Run:
     phases: Phases
     tell: Callable[[str], None]
     in_process: Callable[[], AbstractContextManager[Bench]]
-    settle: Callable[[], None]
     confirms: bool = False
     store: Path | None = None
     with_inputs: bool = False
@@ -113,10 +112,10 @@ class Measuring:
         cases = run.code.task.benchmark_cases(Backend.CUDA)
         with run.phases("capture"):
             run.tell("capturing what the candidate launches")
-            mine = self._programs.of(run.code, candidate, cases, LABELS[0], run.settle)
+            mine = self._programs.of(run.code, candidate, cases, LABELS[0])
             baseline = incumbent is None and run.store is not None and not run.with_inputs
             if run.confirms or baseline:  # it may be the next incumbent, and a tuner may choose otherwise
-                more = self._programs.anew(run.code, candidate, cases, LABELS[0], run.settle)
+                more = self._programs.anew(run.code, candidate, cases, LABELS[0])
                 mine = [one.joined(other) for one, other in zip(mine, more, strict=True)]
             theirs: list[CallCaptured | None] = [None] * len(cases)
             if incumbent is not None:
@@ -206,7 +205,6 @@ class Measuring:
         with run.phases("capture"):
             run.tell(f"capturing {len(snapshots)} configs")
             captured = self._programs.of_each(run.code, snapshots, cases, room, run.need_time, run.tell)
-        run.settle()
         race = ProgramRace(run.code, self._replayer, run.seeds, lambda: run.look(self._replayer.pid))
         failed = {number: one for number, one in enumerate(captured) if isinstance(one, Raced)}
         by_case: list[dict[int, Raced]] = []
@@ -225,7 +223,7 @@ class Measuring:
     def _of_incumbent(
         self, run: Run, incumbent: Snapshot, cases: Sequence[Case], files: Mapping[str, Sequence[Path] | str]
     ) -> list[CallCaptured]:
-        return self._programs.of_incumbent(run.code, incumbent, cases, files, LABELS[1], run.settle)
+        return self._programs.of_incumbent(run.code, incumbent, cases, files, LABELS[1])
 
     def _replayed(
         self, run: Run, case: Case, own: CallCaptured, other: CallCaptured | None
@@ -283,7 +281,6 @@ class Measuring:
             error,
             lambda: run.look(self._replayer.pid),
             run.phases,
-            run.settle,
             run.recorder.joules,
         )
 
@@ -356,7 +353,6 @@ def _timed_in_process(
             if isinstance(one, str):
                 run.need_time()
                 if bench is None:
-                    run.settle()
                     bench = stack.enter_context(run.in_process())
                 timing, evidence = bench.case(case, run.seeds, statistics.PAIR_LOOKS, TIME_LIMIT_S / len(cases))
                 timing = timing.model_copy(update={"note": "; ".join(filter(None, [one, timing.note]))})

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -21,7 +22,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.referee.candidates import Aside, Programs
+from tilewright.referee.candidates import Programs
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.rules import Rules
@@ -51,11 +52,6 @@ def _side_by_side() -> int:
     return max(min(cpus() // CPUS_EACH, MOST_WORKERS), 1)
 
 
-def _memory() -> int:
-    """Bytes of the GPU's memory."""
-    return int(torch.cuda.get_device_properties(0).total_memory)
-
-
 class OnGpu:
     """Benchmarks candidates; `close` ends its processes."""
 
@@ -76,15 +72,16 @@ class OnGpu:
         with self._run(code, message, environment, phases) as run:
             return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
-    def aside(self, code: TaskCode, snapshot: Snapshot, again: bool) -> Aside:
+    def aside(self, code: TaskCode, snapshot: Snapshot, again: bool) -> contextlib.AbstractContextManager[Event | None]:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
         will need; `again`, what one that confirms will."""
-        return self._programs.captured_aside(code, snapshot, code.task.benchmark_cases(Backend.CUDA), _memory(), again)
+        memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
+        return self._programs.captured_aside(code, snapshot, cases, memory, again)
 
     def side_by_side(self, code: TaskCode) -> int:
         """How many workers a check takes, if the GPU has room for them and for one more."""
         largest = max((code.work(case).bytes for case in code.task.benchmark_cases(Backend.CUDA)), default=1.0)
-        room = _memory() // int(MEMORY_EACH * largest) - 1
+        room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest) - 1
         return max(min(_side_by_side(), room), 1)
 
     def whole(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
@@ -100,11 +97,6 @@ class OnGpu:
         with self._run(code, message, environment, Phases()) as run:
             return self._measuring.raced(run, snapshots, torch.cuda.mem_get_info()[0], message["whole"])
 
-    @property
-    def pids(self) -> list[int]:
-        """Of processes that hold the GPU the whole time."""
-        return [*filter(None, [self._replayer.pid, self._programs.waiting])]
-
     def close(self) -> None:
         """End the replayer, and what workers are forked from."""
         self._replayer.close()
@@ -115,7 +107,9 @@ class OnGpu:
     def _run(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> Iterator[Run]:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
-        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids, *code.start()}
+        self._pool.wait_ready()  # a process that starts would disturb a tuner, and a clock
+        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *code.start()}
+        own.update(filter(None, [self._replayer.pid, self._programs.waiting]))
         with Recorder(environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager
@@ -138,7 +132,6 @@ class OnGpu:
                 phases=phases,
                 tell=self._tell,
                 in_process=in_process,
-                settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
                 with_inputs=message.get("with_inputs", False),

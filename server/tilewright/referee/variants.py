@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 from tilewright.evaluation.pool import WorkerFailure, cpus
 from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program
-from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess
 from tilewright.referee.captures import Arguments, captured_call, set_arguments
 
 MOST_WORKERS = 8
@@ -41,7 +42,7 @@ def capture_variants(
     folder, which all workers may read. `limit_s`: for an import, or for the calls of one capture. `room`: bytes of the
     GPU's memory that workers may take together. `look` is called now and then, and may raise. Raises `WorkerFailure`
     where the original fails or no worker can start."""
-    stop, made = Stop(), list[_Line]()
+    stop, made = Event(), list[_Line]()
     with contextlib.ExitStack() as ending:
         scratch = tempfile.TemporaryDirectory(prefix="tilewright-variants-", ignore_cleanup_errors=True)
         folder = Path(ending.enter_context(scratch))
@@ -97,7 +98,7 @@ class _Line:
     compiler, whose process may be in any state."""
 
     def __init__(
-        self, server: ForkServer, calls: Sequence[Arguments], limit_s: float, scratch: Path, stop: Stop
+        self, server: ForkServer, calls: Sequence[Arguments], limit_s: float, scratch: Path, stop: Event
     ) -> None:
         self._server = server
         self._calls = calls

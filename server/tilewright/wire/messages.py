@@ -173,7 +173,7 @@ class WorkerReady(Message):
 
 class LoadEntry(Message):
     """Import `module` from `folder`, with `import_paths` before it, and take its `function`. `outputs` names arguments
-    that it fills. `memory_bytes`: of the GPU's memory that it may take beside other work; 0: as many as there are."""
+    that it fills."""
 
     kind: Literal["load-entry"] = "load-entry"
     folder: str = Field(max_length=4096)
@@ -182,7 +182,6 @@ class LoadEntry(Message):
     function: str = Field(max_length=1000)
     outputs: list[str] = Field(max_length=256)
     frontend: str = Field(max_length=100)
-    memory_bytes: int = Field(0, ge=0)
 
 
 class CallArgument(Message):

@@ -38,8 +38,6 @@ class Arena:
         self.exhausted = ""
         """Why a block could not be had; empty where none was refused. torch goes on with a null pointer then, so that
         whatever happens afterwards has this cause."""
-        self.limit = 0
-        """Bytes that its blocks may take, freed ones included; 0: as many as there are."""
         self._addresses = Addresses()
         self._pages: Pages | None = None
         self._freed: list[int] = []
@@ -141,10 +139,6 @@ class Arena:
                 if self._pages is None:
                     self._pages = Pages()
                 self.release()
-                if self.limit and self.alive_bytes + size > self.limit:
-                    raise MemoryError(f"beside other work it may take {self.limit} bytes")
-                if self.limit and self.alive_bytes + self._freed_bytes + size > self.limit:
-                    self.release(0)
                 at = self._addresses.take(size)
                 try:
                     self._pages.map(at, size)

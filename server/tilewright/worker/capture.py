@@ -13,7 +13,7 @@ import torch
 from cuda.bindings import driver as cuda
 from pydantic import ValidationError
 
-from tilewright.evaluation.tensors import TensorSpec
+from tilewright.evaluation.tensors import spec_of
 from tilewright.frontends.protocol import imported_runtimes
 from tilewright.gpu.addresses import BASE, SPAN
 from tilewright.gpu.driver import DriverError, ok
@@ -227,7 +227,7 @@ def read(at: int, size: int) -> bytes:
 def _tensor(name: str, tensor: torch.Tensor) -> Tensor:
     if tensor.device.type != "cuda":
         raise NotCapturable(f"{name} is on {tensor.device}")
-    return Tensor(name=name, at=tensor.data_ptr() if tensor.numel() else BASE, spec=TensorSpec.of(tensor))
+    return Tensor(name=name, at=tensor.data_ptr() if tensor.numel() else BASE, spec=spec_of(tensor))
 
 
 def _first_line(error: Exception) -> str:

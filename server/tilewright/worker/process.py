@@ -19,7 +19,7 @@ import torch
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.statistics import pause_for
-from tilewright.evaluation.tensors import TensorSpec, from_buffer
+from tilewright.evaluation.tensors import dtype_of, from_buffer, over
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
 from tilewright.gpu.addresses import OutOfAddresses
 from tilewright.gpu.cupti import NotRecorded
@@ -44,6 +44,7 @@ from tilewright.wire.messages import (
     WorkerReady,
     buffer_of,
 )
+from tilewright.wire.tensors import TensorSpec
 from tilewright.worker.allocator import Arena
 from tilewright.worker.capture import WARM_CALLS, capture
 from tilewright.worker.graphs import nest_own_graphs
@@ -89,8 +90,6 @@ class Worker:
         except MissingPackage as missing:
             raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
         self._watch()
-        if message.memory_bytes:
-            self._bound(message.memory_bytes)
         paths = [Path(path) for path in message.import_paths]
         self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
         return Done(), []
@@ -114,9 +113,6 @@ class Worker:
 
     def _watch(self) -> None:
         """Get ready for a candidate's import."""
-
-    def _bound(self, memory_bytes: int) -> None:
-        """Let a candidate take no more of the GPU's memory."""
 
     def _make_room(self, zone: int) -> None:
         """Get ready for the arguments of a case."""
@@ -148,9 +144,6 @@ class CapturingWorker(Worker):
         for frontend in FRONTENDS:  # a candidate may mix them
             with contextlib.suppress(MissingPackage):
                 self._sources.append(frontend.runtime().watch_images())
-
-    def _bound(self, memory_bytes: int) -> None:
-        self._arena.limit = memory_bytes
 
     def _make_room(self, zone: int) -> None:
         self._arena.exhausted = ""
@@ -245,16 +238,15 @@ def _again(call: Callable[[], float], most: int, limit_s: float) -> list[float]:
 def _value(argument: CallArgument, buffers: Sequence[Received]) -> Any:
     if argument.tensor is None:
         return argument.said
-    spec = TensorSpec(**argument.tensor.model_dump())
-    return _on_gpu(from_buffer(spec, buffer_of(buffers, argument.data)), spec)
+    return _on_gpu(from_buffer(argument.tensor, buffer_of(buffers, argument.data)), argument.tensor)
 
 
 def _on_gpu(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     """The tensor on the GPU, with its strides, in a block of its own."""
     if not spec.span:
-        return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
+        return torch.empty(spec.shape, dtype=dtype_of(spec), device="cuda")
     flat = torch.as_strided(tensor, (spec.span,), (1,)).view(torch.uint8)
-    return spec.over(flat.cuda())
+    return over(spec, flat.cuda())
 
 
 def serve(link: Link[ToWorker], worker: Worker) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.dummies import PLAIN
+from tests.plain import PLAIN
 from tilewright.errors import UsageError
 from tilewright.frontends.protocol import FRONTENDS, imported_runtimes, need_packages
 from tilewright.task import Frontend
@@ -27,7 +27,7 @@ def test_an_unknown_name_is_answered_with_those_that_are_known() -> None:
 
 
 def test_a_language_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FRONTENDS, "dotted", (*FRONTENDS.dotted, "tests.dummies:PLAIN"))
+    monkeypatch.setattr(FRONTENDS, "dotted", (*FRONTENDS.dotted, "tests.plain:PLAIN"))
     assert FRONTENDS["plain"] is PLAIN
     need_packages(PLAIN)
     assert SyntaxError in {kind for runtime in imported_runtimes() for kind in runtime.compile_errors}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.programs.launches import launches_of
 from tilewright.referee import candidates
 from tilewright.referee.candidates import Programs
-from tilewright.referee.capture_worker import EntryFailed, InProcess, Stop
+from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.captures import Arguments, CallCaptured, OtherLaunches
 from tilewright.task import Backend, TaskError, load_task
 from tilewright.wire.messages import Recorded
@@ -179,13 +180,6 @@ def test_a_task_that_fails_is_no_candidates_fault(
     assert captured == []
 
 
-def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, captured: list[int]) -> None:
-    made, settled = programs(), list[int]()
-    for _ in range(2):
-        made.of(code, SNAPSHOT, [PLAIN], "incumbent", lambda: settled.append(len(captured)))
-    assert (settled, captured) == ([0], [1])
-
-
 def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure, a call that is no program, an error: each may be the other work's doing."""
     answers: list[Any] = [
@@ -304,7 +298,8 @@ def test_ordinary_calls_are_tried_beside_a_check_in_the_process_that_makes_them(
     assert (process.asked[3:], made.waiting) == (["make again", "end"], None)
     with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
         pass
-    made.captured_aside(code, SNAPSHOT, [PLAIN], ROOM)
+    with made.captured_aside(code, SNAPSHOT, [PLAIN], ROOM):
+        pass
     assert (process.asked[5:], made.waiting) == (["make", "end"], None), "it was not asked any more"
 
 
@@ -325,7 +320,7 @@ def test_ordinary_calls_that_fail_beside_a_check_are_made_anew(
 def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
     code: TaskCode, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    given: list[Stop | None] = []
+    given: list[Event | None] = []
 
     def capture(*arguments: Any) -> list[CallCaptured]:
         stop = arguments[5]

@@ -4,6 +4,8 @@ events, and programs whose kernels store a number. Times are what a test says.""
 from __future__ import annotations
 
 import hashlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,10 @@ from typing import Any
 
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.replay import process
 from tilewright.replay.device import Hang
+from tilewright.wire.channel import Channel, ChannelError
+from tilewright.wire.messages import Link, ReplayerReady, ToReplayer
 
 GIB = 1 << 30
 
@@ -181,3 +186,35 @@ def load(program: Program, context: Context, stream: None) -> Loaded:
                     memory.write(node.to, memory.read(node.source, node.width))
 
     return Loaded(Graph(run, us))
+
+
+class Child:
+    """Stands for a process: a thread that serves, as `process.main` does without its own confinement and GPU."""
+
+    def __init__(self, free: int, recorder: Any = None) -> None:
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        self._theirs = theirs
+        self._device: Any = Device(free)
+        self._recorder = recorder
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._theirs:
+            link: Link[ToReplayer] = Link(Channel(self._theirs, takes_memory=True), ToReplayer)
+            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", driver="13.0", isolation={}))
+            try:
+                process.serve(link, process.Replayer(self._device, self._recorder))
+            except ChannelError:
+                pass
+
+    def kill(self) -> None:
+        self.channel.close()
+        self._thread.join(5)
+
+    def exit_reason(self) -> str:
+        return "exited with status 0"
+
+    def output(self) -> str:
+        return ""

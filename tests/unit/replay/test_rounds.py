@@ -20,9 +20,7 @@ from tilewright.replay.calls import mapped
 from tilewright.replay.load import joined
 from tilewright.replay.rounds import (
     Blamed,
-    OutOfMemory,
     Place,
-    needed_bytes,
     run_alone,
     run_round,
     turns,
@@ -191,23 +189,6 @@ def test_everything_is_given_back() -> None:
     for _ in range(4):
         run_round(device, [ONE, OTHER], draws, 2, {}, 1.0)
     assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])} | {at for (at,) in draws}
-
-
-def test_two_versions_that_do_not_fit_are_not_begun() -> None:
-    device, draws = device_with_draws(100 << 20)
-    with pytest.raises(OutOfMemory, match="of which 100 MiB are free"):
-        run_round(device, [ONE, OTHER], draws, 2, {}, 1.0)
-    assert needed_bytes([ONE, OTHER]) == 3 * GRAIN + 2 * 64
-
-
-@pytest.mark.parametrize("number", [-9, 7])
-def test_the_arm_that_does_not_end_is_named(number: int) -> None:
-    device, draws = device_with_draws()
-    broken = program([fill(OUT if number < 0 else 4096, number % 2**32)])
-    with pytest.raises(Blamed) as blamed:
-        run_round(device, [ONE, broken], draws, 2, {}, 1.0)
-    assert blamed.value.arm == 1
-    assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
 
 
 def test_many_arms_share_a_round() -> None:

@@ -28,20 +28,7 @@ def arena(monkeypatch: pytest.MonkeyPatch) -> Arena:
     return made
 
 
-def test_beside_other_work_blocks_take_no_more_than_they_may(arena: Arena) -> None:
-    arena.limit = 4 * MIB
-    first = arena._malloc(3 * MIB)
-    assert first
-    assert arena._malloc(2 * MIB) == 0
-    assert arena.exhausted == f"a block of {2 * MIB} bytes cannot be had: beside other work it may take {4 * MIB} bytes"
-    arena._free(first)
-    pages: Any = arena._pages
-    assert [*pages.mapped] == [first]
-    second = arena._malloc(3 * MIB)
-    assert [*pages.mapped] == [second]
-
-
-def test_without_a_limit_freed_blocks_keep_their_pages_for_a_while(arena: Arena) -> None:
+def test_freed_blocks_keep_their_pages_for_a_while(arena: Arena) -> None:
     first = arena._malloc(3 * MIB)
     arena._free(first)
     second = arena._malloc(3 * MIB)

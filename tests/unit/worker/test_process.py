@@ -165,14 +165,3 @@ def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     for expected in (spare, 0):
         answer, _ = worker.answer(MakeCall(), [])
         assert answer == Captured(program=0, peak_bytes=5, spare_images=expected, libraries=["fill"])
-
-
-def test_a_worker_beside_other_work_takes_no_more_memory_than_it_may(
-    entry: LoadEntry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bounded = entry.model_copy(update={"memory_bytes": 3 << 30})
-    arena: Any = SimpleNamespace(limit=0)
-    capturing = CapturingWorker(arena, "sm_90")
-    monkeypatch.setattr(capturing, "_watch", lambda: None)
-    capturing.answer(bounded, [])
-    assert arena.limit == 3 << 30

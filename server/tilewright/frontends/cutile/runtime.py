@@ -17,15 +17,15 @@ from cuda.tile._execution import kernel
 
 from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
-from tilewright.frontends.protocol import Choice, Tuner
+from tilewright.frontends.protocol import Choice, Runtime, Tuner
 from tilewright.interpreter.search import untimed
 from tilewright.interpreter.unshown import launched
 
 SEARCH = "exhaustive_search"
 
 
-class CuTileRuntime:
-    compile_errors: tuple[type[BaseException], ...] = (TileError,)
+class CuTileRuntime(Runtime):
+    compile_errors = (TileError,)
 
     def __init__(self) -> None:
         self._choice: Choice | None = None

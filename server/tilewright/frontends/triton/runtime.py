@@ -18,8 +18,8 @@ from tilewright.frontends.images import LoadedImages
 from tilewright.frontends.protocol import Choice, Runtime, Tuner
 
 
-class TritonRuntime:
-    compile_errors: tuple[type[BaseException], ...] = (CompilationError,)
+class TritonRuntime(Runtime):
+    compile_errors = (CompilationError,)
 
     def watch_images(self) -> LoadedImages:
         return self._images
@@ -119,4 +119,4 @@ def _living(module: str, name: str) -> list[Any]:
     return [one for one in gc.get_objects() if issubclass(type(one), kind)] if isinstance(kind, type) else []
 
 
-RUNTIME: Runtime = TritonRuntime()
+RUNTIME = TritonRuntime()
