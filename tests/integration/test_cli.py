@@ -98,7 +98,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     row = json.loads(done("show", "2", "--json"))
     assert row == data["iterations"][2]
     shown = done("show", "2")
-    assert "bring it back: git restore --source=" in shown
+    assert "Bring the file back as it was then: git restore --source=" in shown
     assert "N=1048576 dtype=float32" in shown
     assert "+TILE = 1024" in done("diff", "2")
     assert json.loads(done("diff", "2", "--json")) == {"iteration": 2, "diff": row["diff"]}

@@ -65,16 +65,14 @@ def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
 
 def show(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
     """Show one iteration: what was tried, the outcome and why, its figures, and how to restore its files."""
-    from tilewright.interface.logtable import iteration_lines
+    from tilewright.session.report import markdown
 
     of, row = _iteration(root, session, iteration)
     if as_json:
         print_json(row)
         return
-    for number, line in enumerate(iteration_lines(row, of)):
-        console.print(
-            printable(line) if isinstance(line, str) else line, style=None if number else "bold", soft_wrap=False
-        )
+    for number, line in enumerate(markdown.iteration(row, of)):
+        console.print(line.replace("`", ""), style=None if number else "bold", soft_wrap=False)
 
 
 def diff(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
