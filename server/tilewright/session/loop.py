@@ -70,7 +70,6 @@ class Loop:
         arch: str = DEFAULT_ARCH,
         rules: Rules | None = None,
         include_dirty: bool = False,
-        allow_unconfined: bool = False,
         wait_s: float = WAIT_S,
         resume: bool = False,
     ) -> StatusReport:
@@ -97,8 +96,8 @@ class Loop:
                 return self._as_it_was("this session was under way")
             work = self._run(lambda session, job: session.baseline(job.tell))
         else:
-            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty, allow_unconfined)
-        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {allow_unconfined} {rules}"
+            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
+        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {rules}"
         if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
             raise UsageError(under_way.busy)
         self._job = job = self.jobs.start("start_session", key, work)
@@ -143,14 +142,13 @@ class Loop:
         arch: str,
         rules: Rules,
         include_dirty: bool,
-        unconfined: bool,
         job: Job,
     ) -> None:
         """Begin a session and measure its baseline."""
         with self.checkout.held():
             job.tell("starting the referee")
             await self._standby.drop()
-            started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty, unconfined)
+            started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty)
             self._standby.take(started.session, runs)
             try:
                 session = Session.begin(self.checkout, started, self._standby)
