@@ -16,8 +16,8 @@ from tilewright.ledger import Journal, JournalAltered
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import report
 from tilewright.session.records import ENTRY, Entry, Started
+from tilewright.session.rows import render_table
 from tilewright.session.state import State
-from tilewright.session.table import render_table
 from tilewright.text import few
 
 ANCHOR = "Tilewright-Journal"

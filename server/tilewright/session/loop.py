@@ -24,7 +24,6 @@ from tilewright.rules import Rules
 from tilewright.session import show, whole
 from tilewright.session.beginning import Working, begin, go_back, task_path
 from tilewright.session.checkout import Checkout
-from tilewright.session.ending import left_behind
 from tilewright.session.export import carried
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
@@ -308,7 +307,7 @@ class Loop:
         if session is None:
             raise UsageError("there is no session to end")
         if not session.under_way:
-            return "\n".join([f"nothing to do: {self._ended(session.state)}", *left_behind(session.state)])
+            return "\n".join([f"nothing to do: {self._ended(session.state)}", *show.left_behind(session.state)])
         why_not = "" if compare else "it was not asked for"
         if compare and (who := whose(session.state.started.environment.device_uuid)):
             why_not = f"the GPU is in use by {who}"
@@ -317,7 +316,7 @@ class Loop:
         state = self.state()
         rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
         text = whole.beside(state, f"session {state.started.session} ended after {rows}: {reason}")
-        return "\n".join([f"{text}{self.checkout.not_kept(state)}", *left_behind(state)])
+        return "\n".join([f"{text}{self.checkout.not_kept(state)}", *show.left_behind(state)])
 
     def state(self) -> State:
         """Where the checkout's session stands. Raises `UsageError` where there is none."""

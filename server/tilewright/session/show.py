@@ -7,7 +7,6 @@ from typing import TypeVar
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.policy import Verdict, VerdictKind, product, ratio_of
 from tilewright.session import whole
-from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
 from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
@@ -18,11 +17,15 @@ from tilewright.session.reports import (
     RowReport,
     StatusReport,
 )
-from tilewright.session.rows import HARNESS_TRUSTED, notes_of
+from tilewright.session.rows import HARNESS_TRUSTED, notes_of, render_row, shown_latency
 from tilewright.session.state import Attempt, Phase, State
-from tilewright.session.table import render_row, shown_latency
 from tilewright.task import case_label
 from tilewright.text import cut
+
+FINISH = (
+    "`tilewright finish` (a clean branch of what was kept), `tilewright report --pr` (the body of its pull request)"
+)
+RESUME = "start_session with resume=true takes this session up again"
 
 RunReport = TypeVar("RunReport", CorrectnessReport, BenchmarkReport)
 SUMMARY_LIMIT = 400
@@ -340,3 +343,33 @@ def _pending(state: State) -> str:
     if state.attempt.settled is not None:
         parts.append("committed" if state.attempt.is_kept else "reverted")
     return "; ".join(parts)
+
+
+def gain(state: State) -> str:
+    """How much faster what was kept last is than the baseline, with the interval."""
+    mark = "~" if state.started.modelled else ""
+    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
+    ratio = direct or product(state.keeps)
+    count = len(state.kept)
+    how = "last program against first" if direct else f"product of {count} keeps" if count > 1 else "1 keep"
+    return f"{mark}{ratio.speedup:.4f}x the baseline's speed ({mark}{ratio.low:.4f} to {mark}{ratio.high:.4f}; {how})"
+
+
+def left_behind(state: State) -> list[str]:
+    """What was kept, the gain, the branch, and what to do next: a line each."""
+    started, tried = state.started, max(len(state.rows) - 1, 0)
+    names = [f"{state.rows[keep.iteration].optimization} (iteration {keep.iteration})" for keep in _with_rows(state)]
+    if not names:
+        kept = [f"nothing was kept of {tried} iteration{'' if tried == 1 else 's'}"]
+    else:
+        kept = [f"kept {len(names)} of {tried}: {', '.join(names)}", f"gain: {gain(state)}"]
+    return [*kept, f"branch: {started.branch}", f"next: {next_of(state)}"]
+
+
+def next_of(state: State) -> str:
+    """What a user can do with a session that has ended."""
+    return "; ".join([*([FINISH] if _with_rows(state) else []), RESUME])
+
+
+def _with_rows(state: State) -> list[Attempt]:
+    return [keep for keep in state.kept if keep.iteration < len(state.rows)]
