@@ -17,7 +17,6 @@ from tilewright.programs.format import program_file
 from tilewright.programs.model import digest_of
 from tilewright.session.state import State
 from tilewright.task import case_label
-from tilewright.text import few
 
 LARGE_BYTES = 64 << 20
 """Of a program's file."""
@@ -81,30 +80,18 @@ def tidy(folder: Path, state: State) -> None:
                     path.unlink()
 
 
-def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str]:
-    """What is wrong with the files of a session's programs, each with what to do."""
+def not_as_timed(folder: Path, programs: dict[str, Named]) -> Iterator[tuple[str, bool]]:
+    """What is wrong with the files of a session's programs, and whether that was on record when they were timed."""
     for sha256, program in programs.items():
-        path = program_file(folder, sha256)
+        path, note = program_file(folder, sha256), program.stored.note
         try:
             same = digest_of(path.read_bytes()) == sha256
             text = "" if same else "it was altered: its SHA-256 is not the one on record"
         except FileNotFoundError:
-            text = "" if program.stored.note or program.is_dropped else "it is gone"
+            text = "" if program.is_dropped else note or "it is gone"
         except OSError as error:
             text = f"it cannot be read: {error.strerror}"
+        is_known = bool(note) and text == note
         if text:
-            yield (
-                f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "
-                "another copy of the session, or from an archive of it"
-            )
-
-
-def not_written(folder: Path, programs: dict[str, Named]) -> str:
-    """How many programs were not written, and why; empty if all were."""
-    left_out = [
-        one for sha256, one in programs.items() if one.stored.note and not program_file(folder, sha256).exists()
-    ]
-    if not left_out:
-        return ""
-    iterations = few([str(number) for number in sorted({one.iteration for one in left_out})])
-    return f"{len(left_out)} of {len(programs)} (iteration {iterations}) {left_out[-1].stored.note}"
+            back = "" if is_known else "; put it back from another copy of the session, or from an archive of it"
+            yield f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}{back}", is_known
