@@ -152,8 +152,8 @@ def correctness(state: State, then: str) -> CorrectnessReport:
     return CorrectnessReport(
         summary=said(summary, started),
         status=result.status,
-        message=_head(result.message, MESSAGE_LIMIT, started),
-        output=_tail(result.output, OUTPUT_LIMIT, started),
+        message=cut(result.message, MESSAGE_LIMIT),
+        output=_end(result.output, OUTPUT_LIMIT),
         cases=_checked(result),
         candidate=checked.candidate,
         next=then
@@ -193,7 +193,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
     return BenchmarkReport(
         summary=said(summary, started),
         status=last.status,
-        message=_head(last.message, MESSAGE_LIMIT, started),
+        message=cut(last.message, MESSAGE_LIMIT),
         latency_ms=result.latency_ms,
         speedup=result.speedup,
         interval=(ratio.low, ratio.high) if ratio is not None else None,
@@ -278,18 +278,9 @@ def _failed(result: CorrectnessResult | BenchmarkResult) -> str:
     return cut(f"{result.status.upper()}: {result.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
 
 
-def _head(text: str, limit: int, started: Started) -> str:
-    """The beginning of a text, which says so if it is not all."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]} …\n(cut: all {len(text)} characters are in {_journal(started)})"
-
-
-def _tail(text: str, limit: int, started: Started) -> str:
-    """The end of a text, which says so if it is not all."""
-    if len(text) <= limit:
-        return text
-    return f"(cut: all {len(text)} characters are in {_journal(started)})\n… {text[-limit:]}"
+def _end(text: str, limit: int) -> str:
+    """The end of a text, with an ellipsis where its start is missing."""
+    return text if len(text) <= limit else f"… {text[-limit:]}"
 
 
 def _journal(started: Started) -> str:
