@@ -266,28 +266,21 @@ def test_a_last_version_that_is_wrong_on_new_values_fails(root: Path, evaluator:
 
 
 @pytest.mark.parametrize(
-    ("compare", "holder", "mark", "text"),
+    ("holder", "mark", "text"),
     [
-        (True, "", Mark.OK, "the last program against the first"),
-        (True, "process 7", Mark.WARN, "not compared with the last: the GPU is in use by process 7"),
-        (False, "", Mark.WARN, "not compared with the last: it was not asked for"),
+        ("", Mark.OK, "the last program against the first"),
+        ("process 7", Mark.WARN, "not compared with the last: the GPU is in use by process 7"),
     ],
 )
 def test_a_person_ends_a_session(
-    root: Path,
-    evaluator: Evaluator,
-    monkeypatch: pytest.MonkeyPatch,
-    compare: bool,
-    holder: str,
-    mark: Mark,
-    text: str,
+    root: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, holder: str, mark: Mark, text: str
 ) -> None:
     monkeypatch.setattr(looping, "whose", lambda uuid: holder)
 
     async def scene(loop: Loop) -> None:
         await start(loop)
         await kept(loop, evaluator, 1.2)
-        assert text in await loop.end("enough", quiet, compare)
+        assert text in await loop.end("enough", quiet)
         assert loop.status().phase == "ended"
 
     play(root, scene)

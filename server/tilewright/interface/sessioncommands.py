@@ -216,17 +216,15 @@ def list_(root: Root = HERE, as_json: Json = False) -> None:
 
 def end(
     reason: Annotated[str, typer.Option(help="why, for the record")] = "",
-    compare: Annotated[
-        bool, typer.Option(help="replay the first version against the last, if the GPU is free and an edit was kept")
-    ] = True,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """End the current session. Its branch, journal and table stay."""
+    """End the current session. Its branch, journal and table stay. The first version is replayed against the last, if
+    the GPU is free and an edit was kept."""
     why = f"by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
-        text: str = await loop.end(why, print_progress, compare)
+        text: str = await loop.end(why, print_progress)
         return text
 
     summary = in_loop(root, work)

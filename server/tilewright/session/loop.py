@@ -292,10 +292,9 @@ class Loop:
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
 
-    async def end(self, reason: str, progress: Progress, compare: bool = True) -> str:
+    async def end(self, reason: str, progress: Progress) -> str:
         """End the session, also one whose journal cannot be trusted, which is set aside. What is under way stays in the
-        working tree. Its first program is compared with its last, unless another process measures on the GPU, or
-        `compare` is false."""
+        working tree. Its first program is compared with its last, unless another process measures on the GPU."""
         folder = self.checkout.current_folder()
         try:
             session = Session.current(self.checkout, self._standby)
@@ -308,9 +307,8 @@ class Loop:
             raise UsageError("there is no session to end")
         if not session.under_way:
             return "\n".join([f"nothing to do: {self._ended(session.state)}", *show.left_behind(session.state)])
-        why_not = "" if compare else "it was not asked for"
-        if compare and (who := whose(session.state.started.environment.device_uuid)):
-            why_not = f"the GPU is in use by {who}"
+        who = whose(session.state.started.environment.device_uuid)
+        why_not = f"the GPU is in use by {who}" if who else ""
         work = self._run(lambda session, job: session.conclude(reason, job.tell, why_not), as_it_is=True)
         await self.jobs.start("session end", session.state.started.session, work).attend(math.inf, progress)
         state = self.state()
