@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from tilewright.evaluation.results import KernelUse
-from tilewright.interface.logtable import WHY_LIMIT, ListedSession, log_table, sessions_table
+from tilewright.interface.logtable import WHY_LIMIT, log_table, sessions_table
 from tilewright.policy import Ratio, Reason
 from tilewright.session.report import markdown
 from tilewright.session.report.data import CaseFigures, Iteration, KernelChange, Outcome, Session
@@ -75,9 +76,9 @@ def test_the_log_fits_its_terminal(width: int) -> None:
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_no_session_has_its_name_cut(width: int) -> None:
     names = [f"fused_scaled_softmax-2026-11-27-{end}" for end in ("a1b2c3", "a1b2c4")]
-    state = "ended: 2 measured iterations in a row without gain"
-    sessions = [ListedSession(name, "", "2026-11-27 03:11", 12, 3, "~1.055×", state, False) for name in names]
-    text = "\n".join(printed(sessions_table(sessions), width))
+    about = {"began": "2026-11-27T03:11:00", "ended": "2 measured iterations in a row without gain"}
+    sessions = [replace(SESSION, name=name, **about) for name in names]
+    text = "\n".join(printed(sessions_table(sessions, ""), width))
     assert [word for word in text.split() if word.startswith("fused")] == names
     assert "".join(text.split()).count("gain") == 2
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.session.checkout import Checkout
-from tilewright.session.report import sessions_in
 from tilewright.session.report.data import Iteration, Outcome, Session, factor
 from tilewright.text import cut, printable
 
@@ -43,47 +39,16 @@ def _why(row: Iteration) -> str:
     return f"{row.why}{f': {row.detail}' if row.detail else ''}{doubts}"
 
 
-@dataclass(frozen=True)
-class ListedSession:
-    """A session, in a line."""
-
-    name: str
-    task: str
-    began: str
-    iterations: int
-    kept: int
-    speedup: str
-    state: str
-    current: bool
-
-
-def sessions_of(checkout: Checkout) -> tuple[list[ListedSession], list[str]]:
-    """The sessions of a checkout, the latest first, and why others cannot be shown."""
-    current = checkout.current_folder()
-    sessions, unread = sessions_in(checkout.sandbox, None)
-    return [_listed(session, current is not None and session.name == current.name) for session in sessions], unread
-
-
-def _listed(session: Session, current: bool) -> ListedSession:
-    return ListedSession(
-        name=session.name,
-        task=session.task,
-        began=session.began[:16].replace("T", " "),
-        iterations=max(len(session.iterations) - 1, 0),
-        kept=session.count(Outcome.KEPT),
-        speedup=factor(session.speedup, "~" if session.modelled else "") if session.gained else "-",
-        state=f"ended: {session.ended}" if session.ended else "under way",
-        current=current,
-    )
-
-
-def sessions_table(sessions: list[ListedSession]) -> Table:
-    """Each session. No name is cut: a command may take it."""
+def sessions_table(sessions: list[Session], current: str) -> Table:
+    """Each session, of which `current` is marked. No name is cut: a command may take it."""
     table = Table("", box=None, pad_edge=False)
     table.add_column("session", overflow="fold", min_width=max(len(one.name) for one in sessions))
     for column in ("begun, UTC", "kept", "total"):
         table.add_column(column)
     for one in sessions:
-        name, state, kept = Text(one.name), Text(printable(one.state), "dim"), f"{one.kept} of {one.iterations}"
-        table.add_row("*" if one.current else "", Text("\n").join([name, state]), one.began, kept, one.speedup)
+        state = Text(printable(f"ended: {one.ended}" if one.ended else "under way"), "dim")
+        kept = f"{one.count(Outcome.KEPT)} of {max(len(one.iterations) - 1, 0)}"
+        total = factor(one.speedup, "~" if one.modelled else "") if one.gained else "-"
+        name, began = Text("\n").join([Text(one.name), state]), one.began[:16].replace("T", " ")
+        table.add_row("*" if one.name == current else "", name, began, kept, total)
     return table

@@ -202,14 +202,17 @@ def finish(
 
 def list_(root: Root = HERE, as_json: Json = False) -> None:
     """List the sessions of this checkout, the latest first; `*` marks the current one."""
-    from tilewright.interface.logtable import sessions_of, sessions_table
+    from tilewright.interface.logtable import sessions_table
+    from tilewright.session.report import sessions_in
 
-    sessions, unread = done(lambda: sessions_of(Checkout(root)))
+    checkout = done(lambda: Checkout(root))
+    sessions, unread = sessions_in(checkout.sandbox, None)
+    current = checkout.current_folder()
     if as_json:
         print_json(sessions)
         return
     empty = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
-    console.print(sessions_table(sessions) if sessions else empty, soft_wrap=False)
+    console.print(sessions_table(sessions, current.name if current else "") if sessions else empty, soft_wrap=False)
     for text in unread:
         errors.print(printable(text), style="yellow")
 
