@@ -86,9 +86,7 @@ def _programs(checkout: Checkout, state: State) -> list[Line]:
     found = not_as_timed(folder, programs)
     lines = [Line("programs", Mark.WARN if is_known else Mark.FAIL, text) for text, is_known in found]
     if programs and not lines:
-        dropped = sum(program.is_dropped for program in programs.values())
-        more = f"; {dropped} of reverted candidates are deleted, since they are large" if dropped else ""
-        lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed{more}"))
+        lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed"))
     return lines
 
 
