@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.configuration import configuration_of
 from tilewright.files import write_atomically
 from tilewright.interface.terminal import (
     HERE,
@@ -148,11 +147,11 @@ def report(
 def compared(root: Path, task: str, device: Backend | None, versions: dict[str, str], before: str) -> Comparison:
     """Time a task's kernel before and after, torch, and other `versions` by name. A refusal ends the command."""
     from tilewright.profile.peers import compare
-    from tilewright.session.beginning import usable_backend
+    from tilewright.session.beginning import backend_for
 
     async def work(loop: Any) -> Comparison:
         folder, arch = loop.task_of(task)
-        backend = usable_backend(device or configuration_of(loop.checkout.root).device)
+        backend = backend_for(loop.checkout, folder, device)
         return await compare(loop.checkout, folder, backend, arch, versions, print_progress, before)
 
     return in_loop(root, work)
