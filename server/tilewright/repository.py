@@ -165,7 +165,7 @@ class Repository:
         """The commits that lie in the history of `revision` and not in that of a commit, the newest first."""
         return self._run("rev-list", revision, f"^{commit}", "--").split()
 
-    def kept(self, prefix: str) -> dict[str, tuple[str, str]]:
+    def refs(self, prefix: str) -> dict[str, tuple[str, str]]:
         """Commit and message of each ref under a prefix."""
         listed = self._run("for-each-ref", "--format=%(refname)%00%(objectname)%00%(contents)%00", prefix)
         parts = listed.split("\0")[:-1]
@@ -273,10 +273,6 @@ class Repository:
     def bundle(self, target: Path, refs: Iterable[str]) -> None:
         """Write refs, with their history, to a git bundle."""
         self._run("bundle", "create", str(target), *refs)
-
-    def refs(self, prefix: str) -> list[str]:
-        """The names of all refs under a prefix."""
-        return self._run("for-each-ref", "--format=%(refname)", prefix).split()
 
     # How
 

@@ -45,9 +45,8 @@ def complaint(problem: Any, known: Iterable[str]) -> str:
         return str(problem["ctx"]["error"])
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(key, names, n=1)
-        return (
-            f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known keys are {', '.join(names)}"
-        )
+        others = f"known keys are {', '.join(names) or 'none'}"
+        return f"unknown key; {f'did you mean {close[0]!r}?' if close else others}"
     text = "must be a number, true or false, or a text" if key in _ARMS else problem["msg"]
     text = re.sub(r" or instance of \w+| after validation, not \d+$|, unable to .*", "", text)
     for words, plain in _PLAIN.items():

@@ -98,7 +98,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     row = json.loads(done("show", "2", "--json"))
     assert row == data["iterations"][2]
     shown = done("show", "2")
-    assert "bring it back: git restore --source=" in shown
+    assert "Bring the file back as it was then: git restore --source=" in shown
     assert "N=1048576 dtype=float32" in shown
     assert "+TILE = 1024" in done("diff", "2")
     assert json.loads(done("diff", "2", "--json")) == {"iteration": 2, "diff": row["diff"]}
@@ -113,7 +113,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     ended = json.loads(done("session", "end", "--json"))["summary"]
     assert "ended after 3 rows" in ended
     (listed,) = json.loads(done("session", "list", "--json"))
-    assert (listed["iterations"], listed["kept"], listed["current"]) == (2, 1, True)
+    assert [row["outcome"] for row in listed["iterations"]] == ["baseline", "wrong", "kept"]
     assert re.search(r"\* +scale-.* 1 of 2 .*\n +ended: by the user", done("session", "list"))
     assert {line["mark"] for line in json.loads(done("verify", "--json"))} <= {"ok", "warn"}
     for command in (["check", "task"], ["report"]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -233,31 +232,6 @@ def test_a_session_is_carried_to_another_clone_by_tar_and_git(make_task: Callabl
     assert git(clone, "branch", "--show-current") == git(root, "branch", "--show-current")
     play(clone, second)
     assert [line for line in verify(Checkout(clone)) if line.mark is Mark.FAIL] == []
-
-
-def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        report = await start(loop, wait_s=0.05)
-        assert report.state == "running"
-        with pytest.raises(UsageError, match="start_session is running"):
-            await loop.run_correctness(quiet)
-        (root / "another").mkdir()
-        (root / "another" / "task.toml").write_text("")
-        with pytest.raises(UsageError, match=r"start_session is running|is under way"):
-            await start(loop, "another")
-        shutil.rmtree(root / "another")
-        while (report := await start(loop, wait_s=5)).state == "running":
-            pass
-        edit(root, FASTER_KERNEL)
-        first = await loop.run_correctness(quiet, wait_s=0.05)
-        assert first.state == "running"
-        with pytest.raises(UsageError, match="run_correctness is running"):
-            loop.revert()
-        assert (await loop.run_correctness(quiet)).status is Status.PASSED
-
-    play(root, scene)
 
 
 @pytest.mark.slow

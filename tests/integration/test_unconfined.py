@@ -30,7 +30,7 @@ def test_a_session_on_a_machine_that_confines_nothing_is_refused(make_task: Call
     root = make_task()
     status, text = tilewright(root, call, "session", "start", "task", "--backend", "cpu")
     assert status == 2
-    assert "cannot confine a candidate's code" in text and "--allow-unconfined" in text
+    assert "cannot confine a candidate's code" in text and "TILEWRIGHT_UNCONFINED=1" in text
     assert not (root / "sandbox").exists()
 
 
@@ -92,9 +92,12 @@ def test_a_session_needs_no_handles_of_processes(make_task: Callable[..., Path])
 
 
 @pytest.mark.slow
-def test_a_session_that_confines_nothing_by_wish_says_so(make_task: Callable[..., Path]) -> None:
+def test_a_session_that_confines_nothing_by_wish_says_so(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, call = make_task(), "landlock"
-    status, text = tilewright(root, call, "session", "start", "task", "--backend", "cpu", "--allow-unconfined")
+    monkeypatch.setenv("TILEWRIGHT_UNCONFINED", "1")
+    status, text = tilewright(root, call, "session", "start", "task", "--backend", "cpu")
     assert status == 0, text
     assert "[unconfined]" in text
     edit(root, FASTER_KERNEL)

@@ -65,7 +65,6 @@ class Evaluator:
     note: str = ""
     """Why no program of a candidate is written."""
     slow_s: float = 0.0
-    under_way: bool = False
     compared: list[tuple[Path, Path]] = field(default_factory=list)
     """The programs that were compared."""
 
@@ -94,7 +93,6 @@ def evaluator(monkeypatch: pytest.MonkeyPatch, asked_once: None) -> Evaluator:
         return made.benchmark(incumbent, store)
 
     async def whole(_: Runs, pairs: Sequence[CasePrograms], folder: Path, *__: object) -> BenchmarkResult:
-        made.under_way = True
         await asyncio.sleep(made.slow_s)
         made.compared += [
             (program_file(folder, pair.first.sha256), program_file(folder, pair.last.sha256)) for pair in pairs
@@ -198,21 +196,6 @@ def test_the_same_call_again_waits_for_the_comparison(root: Path, evaluator: Eva
     assert kinds(root)[-2:] == ["begun", "ended"]
 
 
-def test_a_call_that_is_cancelled_loses_nothing(root: Path, evaluator: Evaluator) -> None:
-    evaluator.slow_s = 1.0
-
-    async def scene(loop: Loop) -> None:
-        call = asyncio.ensure_future(kept(loop, evaluator, 1.2))
-        while not evaluator.under_way:
-            await asyncio.sleep(0.05)
-        call.cancel()
-        report = await loop.append_result("step 0", quiet)
-        assert (report.state, "measured directly" in report.summary) == ("done", True)
-
-    play(root, scene)
-    assert kinds(root)[-3:] == ["row", "begun", "ended"]
-
-
 def test_a_server_that_ended_in_the_comparison_leaves_a_session_that_ends_without_it(
     root: Path, evaluator: Evaluator
 ) -> None:
@@ -266,28 +249,21 @@ def test_a_last_version_that_is_wrong_on_new_values_fails(root: Path, evaluator:
 
 
 @pytest.mark.parametrize(
-    ("compare", "holder", "mark", "text"),
+    ("holder", "mark", "text"),
     [
-        (True, "", Mark.OK, "the last program against the first"),
-        (True, "process 7", Mark.WARN, "not compared with the last: the GPU is in use by process 7"),
-        (False, "", Mark.WARN, "not compared with the last: it was not asked for"),
+        ("", Mark.OK, "the last program against the first"),
+        ("process 7", Mark.WARN, "not compared with the last: the GPU is in use by process 7"),
     ],
 )
 def test_a_person_ends_a_session(
-    root: Path,
-    evaluator: Evaluator,
-    monkeypatch: pytest.MonkeyPatch,
-    compare: bool,
-    holder: str,
-    mark: Mark,
-    text: str,
+    root: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, holder: str, mark: Mark, text: str
 ) -> None:
     monkeypatch.setattr(looping, "whose", lambda uuid: holder)
 
     async def scene(loop: Loop) -> None:
         await start(loop)
         await kept(loop, evaluator, 1.2)
-        assert text in await loop.end("enough", quiet, compare)
+        assert text in await loop.end("enough", quiet)
         assert loop.status().phase == "ended"
 
     play(root, scene)

@@ -15,7 +15,6 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 LAYERS = [
     {
         "__init__", "__main__", "api", "attach", "cli", "clients", "demo", "doctor", "interface",
-        "serveroot",
     },
     {"tools"},
     {"autotune", "profile"},

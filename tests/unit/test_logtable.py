@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from tilewright.evaluation.results import KernelUse
-from tilewright.interface.logtable import WHY_LIMIT, ListedSession, iteration_lines, log_table, sessions_table
+from tilewright.interface.logtable import WHY_LIMIT, log_table, sessions_table
 from tilewright.policy import Ratio, Reason
 from tilewright.session.report import markdown
 from tilewright.session.report.data import CaseFigures, Iteration, KernelChange, Outcome, Session
@@ -75,9 +76,9 @@ def test_the_log_fits_its_terminal(width: int) -> None:
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_no_session_has_its_name_cut(width: int) -> None:
     names = [f"fused_scaled_softmax-2026-11-27-{end}" for end in ("a1b2c3", "a1b2c4")]
-    state = "ended: 2 measured iterations in a row without gain"
-    sessions = [ListedSession(name, "", "2026-11-27 03:11", 12, 3, "~1.055×", state, False) for name in names]
-    text = "\n".join(printed(sessions_table(sessions), width))
+    about = {"began": "2026-11-27T03:11:00", "ended": "2 measured iterations in a row without gain"}
+    sessions = [replace(SESSION, name=name, **about) for name in names]
+    text = "\n".join(printed(sessions_table(sessions, ""), width))
     assert [word for word in text.split() if word.startswith("fused")] == names
     assert "".join(text.split()).count("gain") == 2
 
@@ -92,23 +93,17 @@ def test_one_keep_is_no_product() -> None:
 
 
 def test_one_iteration_says_what_why_figures_and_how_to_bring_it_back() -> None:
-    lines = list(iteration_lines(SESSION.iterations[1], SESSION))
-    texts = [line for line in lines if isinstance(line, str)]
-    assert texts[0].startswith("iteration 1 of scale-1: one tile")
-    assert texts[1] == "kept: Significantly faster: +258% [harness-trusted]"
-    assert (
-        texts[2] == "1.000000 ms, 3.58× (3.50 to 3.66) the speed of the version before, 3.58× (3.50 to 3.66) the "
-        "baseline's"
-    )
-    assert texts[3:5] == [
-        "N=4: waits for loads",
-        "scale: 40 registers -> 32 registers, 0 B of stack, 0 B of shared memory -> 1024 B of shared memory, "
+    texts = list(markdown.iteration(SESSION.iterations[1], SESSION))
+    assert texts == [
+        "1. `one tile for the whole row, so that each row is read once`: kept",
+        "Significantly faster: `+258%`",
+        "1.000000 ms, 3.58× (3.50 to 3.66) the speed of the version before, 3.58× (3.50 to 3.66) the baseline's",
+        "Note: `harness-trusted`",
+        "Kernel `scale`: 40 registers -> 32 registers, 0 B of stack, 0 B of shared memory -> 1024 B of shared memory, "
         "48 of 64 warps an SM, limited by registers -> limited by threads",
+        "Case `N=4`: 2.000000 → 1.000000 ms; 3.58× the speed; bound by memory, 80.0% of the measured ceiling; "
+        "`waits for loads`",
+        "What it changed: `tilewright diff 1 --session scale-1`",
+        "Bring the file back as it was then: `git restore --source=0123456789ab -- kernel.py`",
     ]
-    assert texts[-2:] == [
-        "what it changed: tilewright diff 1", "bring it back: git restore --source=0123456789ab -- kernel.py",
-    ]  # fmt: skip
-    (table,) = (line for line in lines if not isinstance(line, str))
-    assert printed(table, 80)[1].split() == ["N=4", "2.000000", "1.000000", "3.58×", "80.0%", "memory"]
-    refused = list(iteration_lines(SESSION.iterations[2], SESSION))
-    assert "word " * 50 in str(refused[1])
+    assert "word " * 50 in list(markdown.iteration(SESSION.iterations[2], SESSION))[1]

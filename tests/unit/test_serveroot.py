@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.cli import choose_root
 from tilewright.errors import UsageError
-from tilewright.serveroot import choose_root
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from tests.commandline import tilewright
 from tests.conftest import commit_all
 from tilewright.interface.terminal import HERE, in_commands, place_of, print_progress
-from tilewright.interface.toolcommands import BROKEN_OFF, add_tool
-from tilewright.tools.lines import LINE, fields
+from tilewright.interface.toolcommands import BROKEN_OFF, LINE, add_tool, report_lines
 from tilewright.tools.tool import Effect, Params, Tool
 from tilewright.wire.record import Record
 
@@ -35,7 +34,7 @@ def test_a_part_of_a_reply_takes_a_line_and_blanks_take_none() -> None:
         {"case": "N=4", "speedup": None, "hidden": False, "note": "", "deep": {"x": None}},
         {"case": "N=8", "ms": 0},
     ]
-    assert list(fields(Reply(summary="PASS", interval=[0.5, 2.0], cases=cases))) == [
+    assert list(report_lines(Reply(summary="PASS", interval=[0.5, 2.0], cases=cases))) == [
         "PASS",
         "interval:",
         "  [0.5, 2.0]",
@@ -46,7 +45,7 @@ def test_a_part_of_a_reply_takes_a_line_and_blanks_take_none() -> None:
 
 
 def test_a_long_part_keeps_its_lines_apart() -> None:
-    files, text = fields(Reply(files={"one": "x" * LINE, "two": "y"}))
+    files, text = report_lines(Reply(files={"one": "x" * LINE, "two": "y"}))
     assert files == "files:"
     assert len(text.splitlines()) == 4
 

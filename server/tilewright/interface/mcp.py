@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 
 from tilewright import __version__
 from tilewright.errors import UsageError
-from tilewright.interface import skills
+from tilewright.skillpack import MANIFEST, Skill, served_skills, uri
 from tilewright.tools import table
 from tilewright.tools.tool import Effect, Tool, answer_schema, arguments_schema
 from tilewright.tools.workspace import Workspace
@@ -96,17 +96,32 @@ class Handlers:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
 
     async def list_resources(self, _: Context, params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[*skills.resources()])
+        return types.ListResourcesResult(
+            resources=[_resource(skill, place) for skill in served_skills() for place in skill.files]
+        )
 
     async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        uri = str(params.uri)
-        try:
-            kind, text = skills.page(uri)
-        except UsageError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri}) from None
-        return types.ReadResourceResult(
-            contents=[types.TextResourceContents(uri=params.uri, mime_type=kind, text=text)]
-        )
+        address = str(params.uri)
+        for skill in served_skills():
+            for place, data in skill.files.items():
+                if address == uri(skill.name, place):
+                    text = types.TextResourceContents(uri=address, mime_type=_kind(place), text=data.decode())
+                    return types.ReadResourceResult(contents=[text])
+        raise MCPError(types.INVALID_PARAMS, f"no resource {address}", {"uri": address})
+
+
+def _resource(skill: Skill, place: str) -> types.Resource:
+    is_manifest = place == MANIFEST
+    return types.Resource(
+        uri=uri(skill.name, place),
+        name=skill.name if is_manifest else f"{skill.name}/{place}",
+        description=skill.frontmatter["description"] if is_manifest else f"part of the skill {skill.name}",
+        mime_type=_kind(place),
+    )
+
+
+def _kind(place: str) -> str:
+    return "text/markdown" if place.endswith(".md") else "text/plain"
 
 
 def _refused(text: str) -> types.CallToolResult:

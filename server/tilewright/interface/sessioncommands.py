@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.configuration import configuration_of
 from tilewright.files import write_atomically
 from tilewright.interface.terminal import (
     HERE,
@@ -65,16 +64,14 @@ def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
 
 def show(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
     """Show one iteration: what was tried, the outcome and why, its figures, and how to restore its files."""
-    from tilewright.interface.logtable import iteration_lines
+    from tilewright.session.report import markdown
 
     of, row = _iteration(root, session, iteration)
     if as_json:
         print_json(row)
         return
-    for number, line in enumerate(iteration_lines(row, of)):
-        console.print(
-            printable(line) if isinstance(line, str) else line, style=None if number else "bold", soft_wrap=False
-        )
+    for number, line in enumerate(markdown.iteration(row, of)):
+        console.print(line.replace("`", ""), style=None if number else "bold", soft_wrap=False)
 
 
 def diff(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
@@ -150,11 +147,11 @@ def report(
 def compared(root: Path, task: str, device: Backend | None, versions: dict[str, str], before: str) -> Comparison:
     """Time a task's kernel before and after, torch, and other `versions` by name. A refusal ends the command."""
     from tilewright.profile.peers import compare
-    from tilewright.session.beginning import usable_backend
+    from tilewright.session.beginning import backend_for
 
     async def work(loop: Any) -> Comparison:
         folder, arch = loop.task_of(task)
-        backend = usable_backend(device or configuration_of(loop.checkout.root).device)
+        backend = backend_for(loop.checkout, folder, device)
         return await compare(loop.checkout, folder, backend, arch, versions, print_progress, before)
 
     return in_loop(root, work)
@@ -204,31 +201,32 @@ def finish(
 
 def list_(root: Root = HERE, as_json: Json = False) -> None:
     """List the sessions of this checkout, the latest first; `*` marks the current one."""
-    from tilewright.interface.logtable import sessions_of, sessions_table
+    from tilewright.interface.logtable import sessions_table
+    from tilewright.session.report import sessions_in
 
-    sessions, unread = done(lambda: sessions_of(Checkout(root)))
+    checkout = done(lambda: Checkout(root))
+    sessions, unread = sessions_in(checkout.sandbox, None)
+    current = checkout.current_folder()
     if as_json:
         print_json(sessions)
         return
     empty = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
-    console.print(sessions_table(sessions) if sessions else empty, soft_wrap=False)
+    console.print(sessions_table(sessions, current.name if current else "") if sessions else empty, soft_wrap=False)
     for text in unread:
         errors.print(printable(text), style="yellow")
 
 
 def end(
     reason: Annotated[str, typer.Option(help="why, for the record")] = "",
-    compare: Annotated[
-        bool, typer.Option(help="replay the first version against the last, if the GPU is free and an edit was kept")
-    ] = True,
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """End the current session. Its branch, journal and table stay."""
+    """End the current session. Its branch, journal and table stay. The first version is replayed against the last, if
+    the GPU is free and an edit was kept."""
     why = f"by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
-        text: str = await loop.end(why, print_progress, compare)
+        text: str = await loop.end(why, print_progress)
         return text
 
     summary = in_loop(root, work)

@@ -81,7 +81,7 @@ def in_commands(text: str) -> str:
     a tool's only after `call`."""
     tools = table()
     names = [name if "_" in name else f"(?<=call ){name}" for name in tools]
-    flags = "resume|go_on|include_dirty|allow_unconfined"
+    flags = "resume|go_on|include_dirty"
 
     def command(words: re.Match[str]) -> str:
         tool, flag = tools[words["tool"]], words["flag"] or ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -25,9 +27,12 @@ from tilewright.interface.terminal import (
 )
 from tilewright.text import printable
 from tilewright.tools import table
-from tilewright.tools.lines import fields
 from tilewright.tools.tool import Tool
 from tilewright.tools.workspace import call
+from tilewright.wire.record import Record
+
+LINE = 240
+"""Characters of a part of a report that goes on one line."""
 
 BROKEN_OFF = (
     "broken off: nothing runs on, and your edit and the log stay. The same command again goes on, and `tilewright "
@@ -73,7 +78,7 @@ def _command(tool: Tool[Any, Any]) -> Any:
         if as_json:
             print_json(report)
         else:
-            for number, line in enumerate((tool.lines or fields)(report)):
+            for number, line in enumerate((tool.lines or report_lines)(report)):
                 text = printable(in_commands(line)) if isinstance(line, str) else line
                 console.print(text, style=None if number else "bold")
         raise typer.Exit(0 if tool.passed(report) else 1)
@@ -116,3 +121,26 @@ def _help(field: FieldInfo) -> str:
         example = "NAME=1,2" if get_origin(get_args(field.annotation)[1]) is list else "NAME=VALUE"
         return f"{example}, may be repeated: {text}"
     return f"{text}; may be repeated" if get_origin(field.annotation) is list else text
+
+
+def report_lines(report: Record) -> Iterator[str]:
+    """The fields that say something, a line each. The summary comes first, as a text of its own."""
+    for name, value in _filled(report.model_dump(mode="json")).items():
+        if name == "summary":
+            yield value
+        elif isinstance(value, list | dict):
+            yield f"{name}:"
+            for part in value if isinstance(value, list) and isinstance(value[0], dict) else [value]:
+                text = json.dumps(part, ensure_ascii=False)
+                yield f"  {text}" if len(text) <= LINE else json.dumps(part, ensure_ascii=False, indent=2)
+        else:
+            yield f"{name}:\n{value}" if "\n" in str(value) else f"{name}: {value}"
+
+
+def _filled(value: Any) -> Any:
+    """The value without its parts that say nothing."""
+    if isinstance(value, list):
+        return [_filled(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _filled(part) for name, part in value.items() if part not in ("", None, [], {})}
+    return value

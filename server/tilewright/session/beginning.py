@@ -197,7 +197,6 @@ async def begin(
     arch: str,
     rules: Rules,
     include_dirty: bool,
-    unconfined: bool,
 ) -> tuple[Started, Runs]:
     """Check what must hold, start the evaluator, and make and check out the session's branch. What `rules` leaves open
     the task's own rules say.
@@ -227,8 +226,7 @@ async def begin(
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
-        runs.allow_unconfined(unconfined)
-        need_confinement(environment.confined or runs.unconfined, environment.isolation)
+        need_confinement(environment.confined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         try:

@@ -16,8 +16,8 @@ from tilewright.ledger import Journal, JournalAltered
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import report
 from tilewright.session.records import ENTRY, Entry, Started
+from tilewright.session.rows import render_table
 from tilewright.session.state import State
-from tilewright.session.table import render_table
 from tilewright.text import few
 
 ANCHOR = "Tilewright-Journal"
@@ -187,7 +187,7 @@ class Checkout:
 
     def need_anchors(self, session: str, hashes: list[str]) -> None:
         """Raises `JournalAltered` if a commit of the session names a record that its journal lacks."""
-        for ref, (commit, message) in self.repository.kept(refs_of(session)).items():
+        for ref, (commit, message) in self.repository.refs(refs_of(session)).items():
             if (named := anchor(message)) and named not in hashes:
                 raise JournalAltered(
                     f"{ref} ({commit[:12]}) names record {named[:12]}, which the journal lacks: it was rewritten, was "

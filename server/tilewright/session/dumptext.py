@@ -80,25 +80,13 @@ def whole_text(dumped: Dumped, before: Dumped | None, stage: Stage) -> str:
 
 
 def table(operations: list[HostWork]) -> str:
-    """A line for each operation of a torch task, in the order of the calls, and one for all."""
-    if not operations:
-        return "(no torch operation)"
-    width = max(len(work.name) for work in operations)
-    lines = [f"{'operation':{width}}  {'dtype':10}  {'bytes':>14}  {'flops':>16}"]
-    rows = [
-        *((work.name, work.dtype, work.bytes, work.flops) for work in operations),
-        ("all", "", *_totals(operations)),
-    ]
-    lines += [f"{name:{width}}  {dtype:10}  {moved:14.0f}  {flops:16.0f}" for name, dtype, moved, flops in rows]
-    return "\n".join(lines)
-
-
-def _totals(operations: list[HostWork]) -> tuple[float, float]:
-    return sum(work.bytes for work in operations), sum(work.flops for work in operations)
+    """A line for each operation of a torch task, in the order of the calls."""
+    lines = [f"{work.name} {work.dtype}: {work.bytes:.0f} bytes, {work.flops:.0f} flops" for work in operations]
+    return "\n".join(lines or ["(no torch operation)"])
 
 
 def _counted(operations: list[HostWork]) -> str:
-    moved, flops = _totals(operations)
+    moved, flops = (sum(getattr(work, name) for work in operations) for name in ("bytes", "flops"))
     count = f"{len(operations)} torch operation{'s' if len(operations) != 1 else ''}"
     return f"{count}, {moved / 1e6:.1f} MB and {flops / 1e9:.1f} Gflop of matmuls"
 

@@ -8,7 +8,7 @@ from tilewright.errors import UsageError
 from tilewright.policy import product
 from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
-from tilewright.session.ending import gain
+from tilewright.session.show import gain
 from tilewright.session.state import State
 
 BODY = "sandbox/pull-request.md"

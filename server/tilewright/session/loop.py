@@ -24,7 +24,6 @@ from tilewright.rules import Rules
 from tilewright.session import show, whole
 from tilewright.session.beginning import Working, begin, go_back, task_path
 from tilewright.session.checkout import Checkout
-from tilewright.session.ending import left_behind
 from tilewright.session.export import carried
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
@@ -70,7 +69,6 @@ class Loop:
         arch: str = DEFAULT_ARCH,
         rules: Rules | None = None,
         include_dirty: bool = False,
-        allow_unconfined: bool = False,
         wait_s: float = WAIT_S,
         resume: bool = False,
     ) -> StatusReport:
@@ -97,8 +95,8 @@ class Loop:
                 return self._as_it_was("this session was under way")
             work = self._run(lambda session, job: session.baseline(job.tell))
         else:
-            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty, allow_unconfined)
-        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {allow_unconfined} {rules}"
+            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
+        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {rules}"
         if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
             raise UsageError(under_way.busy)
         self._job = job = self.jobs.start("start_session", key, work)
@@ -143,14 +141,13 @@ class Loop:
         arch: str,
         rules: Rules,
         include_dirty: bool,
-        unconfined: bool,
         job: Job,
     ) -> None:
         """Begin a session and measure its baseline."""
         with self.checkout.held():
             job.tell("starting the referee")
             await self._standby.drop()
-            started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty, unconfined)
+            started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty)
             self._standby.take(started.session, runs)
             try:
                 session = Session.begin(self.checkout, started, self._standby)
@@ -295,10 +292,9 @@ class Loop:
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
 
-    async def end(self, reason: str, progress: Progress, compare: bool = True) -> str:
+    async def end(self, reason: str, progress: Progress) -> str:
         """End the session, also one whose journal cannot be trusted, which is set aside. What is under way stays in the
-        working tree. Its first program is compared with its last, unless another process measures on the GPU, or
-        `compare` is false."""
+        working tree. Its first program is compared with its last, unless another process measures on the GPU."""
         folder = self.checkout.current_folder()
         try:
             session = Session.current(self.checkout, self._standby)
@@ -310,16 +306,15 @@ class Loop:
         if session is None:
             raise UsageError("there is no session to end")
         if not session.under_way:
-            return "\n".join([f"nothing to do: {self._ended(session.state)}", *left_behind(session.state)])
-        why_not = "" if compare else "it was not asked for"
-        if compare and (who := whose(session.state.started.environment.device_uuid)):
-            why_not = f"the GPU is in use by {who}"
+            return "\n".join([f"nothing to do: {self._ended(session.state)}", *show.left_behind(session.state)])
+        who = whose(session.state.started.environment.device_uuid)
+        why_not = f"the GPU is in use by {who}" if who else ""
         work = self._run(lambda session, job: session.conclude(reason, job.tell, why_not), as_it_is=True)
         await self.jobs.start("session end", session.state.started.session, work).attend(math.inf, progress)
         state = self.state()
         rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
         text = whole.beside(state, f"session {state.started.session} ended after {rows}: {reason}")
-        return "\n".join([f"{text}{self.checkout.not_kept(state)}", *left_behind(state)])
+        return "\n".join([f"{text}{self.checkout.not_kept(state)}", *show.left_behind(state)])
 
     def state(self) -> State:
         """Where the checkout's session stands. Raises `UsageError` where there is none."""

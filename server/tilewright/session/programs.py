@@ -1,13 +1,7 @@
-"""The device programs of a session: where their files lie, and whether they are what was timed.
-
-A program that a kept row or the baseline was measured with stays, so that it can be replayed. That of a candidate which
-was reverted stays unless it is large: it holds contents then, such as packed weights.
-"""
+"""The device programs of a session, of which all stay: where their files lie, and whether they are what was timed."""
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +11,6 @@ from tilewright.programs.format import program_file
 from tilewright.programs.model import digest_of
 from tilewright.session.state import State
 from tilewright.task import case_label
-from tilewright.text import few
-
-LARGE_BYTES = 64 << 20
-"""Of a program's file."""
-_FILE = re.compile(r"([0-9a-f]{64})\.(program|part)")
 
 
 def programs_folder(sandbox: Path, session: str) -> Path:
@@ -31,29 +20,20 @@ def programs_folder(sandbox: Path, session: str) -> Path:
 
 @dataclass(frozen=True)
 class Named:
-    """A program that the journal names. `iteration`: the first that was measured with it. `kept`: it is the baseline's,
-    a kept candidate's, or of a candidate that is still pending."""
+    """A program that the journal names. `iteration`: the first that was measured with it."""
 
     stored: StoredProgram
     iteration: int
-    kept: bool
-
-    @property
-    def is_dropped(self) -> bool:
-        """Whether its file is deleted."""
-        return not self.kept and self.stored.size >= LARGE_BYTES
 
 
 def named(state: State) -> dict[str, Named]:
     """The programs that a session's iterations were measured with, by the SHA-256 of their files."""
     found: dict[str, Named] = {}
     for attempt in state.attempts:
-        kept = attempt.iteration == 0 or attempt.settled is None or attempt.is_kept
         runs = [attempt.measured.first, attempt.measured.again] if attempt.measured is not None else []
         for one in (one for run in runs if run is not None for case in run.cases for one in case.programs):
-            known = found.get(one.sha256, Named(one, attempt.iteration, kept))
-            stored = one if known.stored.note else known.stored  # written by one run, it is there
-            found[one.sha256] = Named(stored, known.iteration, known.kept or kept)
+            known = found.get(one.sha256, Named(one, attempt.iteration))
+            found[one.sha256] = Named(one, known.iteration) if known.stored.note else known  # one run wrote it
     return found
 
 
@@ -67,44 +47,18 @@ def files_of_version(folder: Path, result: BenchmarkResult | None) -> dict[str, 
     }
 
 
-def tidy(folder: Path, state: State) -> None:
-    """Delete what is large and was reverted, and the files that no iteration was measured with: a run was broken off,
-    or made again. A file that cannot be deleted stays."""
-    programs = named(state)
-    with contextlib.suppress(OSError):
-        for path in [*folder.iterdir()]:
-            if (name := _FILE.fullmatch(path.name)) is None:
-                continue  # another hand's
-            program = programs.get(name[1])
-            if program is None or program.is_dropped or name[2] == "part":
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
-
-def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str]:
-    """What is wrong with the files of a session's programs, each with what to do."""
+def not_as_timed(folder: Path, programs: dict[str, Named]) -> Iterator[tuple[str, bool]]:
+    """What is wrong with the files of a session's programs, and whether that was on record when they were timed."""
     for sha256, program in programs.items():
-        path = program_file(folder, sha256)
+        path, note = program_file(folder, sha256), program.stored.note
         try:
             same = digest_of(path.read_bytes()) == sha256
             text = "" if same else "it was altered: its SHA-256 is not the one on record"
         except FileNotFoundError:
-            text = "" if program.stored.note or program.is_dropped else "it is gone"
+            text = note or "it is gone"
         except OSError as error:
             text = f"it cannot be read: {error.strerror}"
+        is_known = bool(note) and text == note
         if text:
-            yield (
-                f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "
-                "another copy of the session, or from an archive of it"
-            )
-
-
-def not_written(folder: Path, programs: dict[str, Named]) -> str:
-    """How many programs were not written, and why; empty if all were."""
-    left_out = [
-        one for sha256, one in programs.items() if one.stored.note and not program_file(folder, sha256).exists()
-    ]
-    if not left_out:
-        return ""
-    iterations = few([str(number) for number in sorted({one.iteration for one in left_out})])
-    return f"{len(left_out)} of {len(programs)} (iteration {iterations}) {left_out[-1].stored.note}"
+            back = "" if is_known else "; put it back from another copy of the session, or from an archive of it"
+            yield f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}{back}", is_known

@@ -1,4 +1,4 @@
-"""How an iteration becomes a row of the table."""
+"""How an iteration becomes a row of the table, and how `perf_results.md` shows the rows."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ VISIBLE_ONLY = "visible sizes only"
 BY_BASELINE = "compared with the baseline"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
+
+COLUMNS = {"iteration": ">", "optimization": "<", "latency_ms": ">", "correctness": "<", "status": ">"}
+"""The columns, each with the side that its texts are aligned to."""
 
 
 def named(optimization: str, root_cause: str | None) -> tuple[str, str | None]:
@@ -145,3 +148,36 @@ def luck(sizes: int, tries: int) -> float:
     """The probability, at most, that of `tries` kernels which are wrong on a quarter of what is drawn one is right on
     all of `sizes` draws."""
     return min(tries * 0.75**sizes, 1.0)
+
+
+def shown_latency(value: float | None, modelled: bool) -> str:
+    """A latency in ms as tables show it: six decimals, `~` for a model's, `-` where nothing was measured."""
+    return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """A row's texts. What a reader should know before the row is trusted stands in brackets after the optimization."""
+    return (
+        str(row.iteration),
+        row.optimization.replace("|", "\\|") + (f" [{row.trust}]" if row.trust else ""),
+        shown_latency(row.latency_ms, row.modelled),
+        "PASS" if row.passed else "FAIL",
+        row.verdict.kind,
+    )
+
+
+def render_row(row: Row) -> str:
+    """One row by itself."""
+    return "| " + " | ".join(_cells(row)) + " |"
+
+
+def render_table(rows: list[Row]) -> str:
+    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
+    cells = [tuple(COLUMNS), *map(_cells, rows)]
+    columns = [(max(map(len, column)), COLUMNS[column[0]]) for column in zip(*cells, strict=True)]
+    lines = [
+        "| " + " | ".join(f"{cell:{side}{width}}" for cell, (width, side) in zip(row, columns, strict=True)) + " |"
+        for row in cells
+    ]
+    rule = "|".join("-" * (width + 1) + ":" if side == ">" else ":" + "-" * (width + 1) for width, side in columns)
+    return "\n".join([lines[0], f"|{rule}|", *lines[1:]]) + "\n"

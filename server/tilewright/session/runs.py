@@ -34,7 +34,7 @@ from tilewright.task import Backend, Case, Frontend, Values, Work
 from tilewright.wire.record import misfit
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
-"""Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
+"""Set to 1 by a person: candidates may run on a machine that cannot confine them."""
 LAST_CASE_S = 300.0
 """For the last of the hidden cases before a keep to end."""
 TESTS_S = 1800.0
@@ -76,21 +76,13 @@ class Runs:
         self.suite: Runs | None = None
         """Runs of the repository's own tests, if the task names any that run here."""
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
-        self._confined = False  # not asked yet; of this machine it stays true
+        self._may_run = False  # not asked yet; of this machine it stays true
         self._rules = rules
-        self.unconfined = os.environ.get(UNCONFINED) == "1"
-        """Whether candidates may run where this machine cannot confine them."""
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
             self._evaluator.folder.rmdir()
             raise UsageError(str(error)) from None
-
-    def allow_unconfined(self, allowed: bool) -> None:
-        """Let candidates run, if `allowed`, where this machine cannot confine them."""
-        self.unconfined |= allowed
-        if self.suite is not None:
-            self.suite.allow_unconfined(allowed)
 
     async def environment(self) -> Environment:
         """Where the runs happen. Raises `UsageError` where the referee cannot start."""
@@ -257,13 +249,13 @@ class Runs:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
         task = str(self._store.task_folder())
         try:
-            if not (self.unconfined or self._confined):
+            if not self._may_run:
                 reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
                 if failed := reply.get("failed"):
                     return _unrun(Status.VOID, failed)
                 isolation = Isolation.model_validate(reply["isolation"])
                 need_confinement(isolation.confined, str(isolation))
-                self._confined = True
+                self._may_run = True
             reply = await self._evaluator.request(
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )
@@ -283,24 +275,21 @@ class Runs:
 
 
 def need_confinement(confined: bool, isolation: str) -> None:
-    """Raises `UsageError` where this machine cannot confine a worker."""
-    if not confined:
+    """Raises `UsageError` where this machine cannot confine a worker, and no person allows that."""
+    if not confined and os.environ.get(UNCONFINED) != "1":
         raise UsageError(
             "this machine cannot confine a candidate's code, which could read and change all that you can: what it "
-            f"enforces is {isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
-            "start_session with allow_unconfined, and every row says so; for tools without a session, set "
-            f"{UNCONFINED}=1"
+            f"enforces is {isolation}. `tilewright doctor` says what is missing. A person may set {UNCONFINED}=1 for "
+            "the server or the command to go on all the same; every row says so then"
         )
 
 
 def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `UsageError`."""
-    runs = runs_from(
+    return runs_from(
         repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch,
         started.harness, started.rules, bool(started.tests),
     )  # fmt: skip
-    runs.allow_unconfined(not started.environment.confined)
-    return runs
 
 
 def runs_from(

@@ -19,7 +19,7 @@ from tilewright.repository import Files, RepositoryError
 from tilewright.session import whole
 from tilewright.session.beginning import go_back
 from tilewright.session.checkout import ANCHOR, Checkout, EditableFiles, journal_ref, refs_of
-from tilewright.session.programs import files_of_version, programs_folder, tidy
+from tilewright.session.programs import files_of_version, programs_folder
 from tilewright.session.records import (
     ENTRY,
     Begun,
@@ -260,7 +260,6 @@ class Session:
             repository.restore(state.incumbent_commit, state.started.editable)
         if state.checked is not None and state.attempt.settled is None:
             self.record(Settled())
-            tidy(self._programs, state)
         return f"{place}{saved[:12]}" if saved else next(iter(repository.refs(f"{place}*")), "")
 
     def close(self, name: str, root_cause: str | None) -> None:
@@ -303,7 +302,6 @@ class Session:
         """Put the end on record; the referee and its workers go in the background. `why_not`: why the first program was
         not compared with the last, where both were there."""
         pairs = whole.pairs(self.state, self._programs)
-        tidy(self._programs, self.state)
         note = pairs if isinstance(pairs, str) else why_not
         self.record(Ended(reason=reason, secret=secret, direct=direct, note="" if direct is not None else note))
         self._standby.drop_later()

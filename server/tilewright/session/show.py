@@ -7,7 +7,6 @@ from typing import TypeVar
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.policy import Verdict, VerdictKind, product, ratio_of
 from tilewright.session import whole
-from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
 from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
@@ -18,11 +17,15 @@ from tilewright.session.reports import (
     RowReport,
     StatusReport,
 )
-from tilewright.session.rows import HARNESS_TRUSTED, notes_of
+from tilewright.session.rows import HARNESS_TRUSTED, notes_of, render_row, shown_latency
 from tilewright.session.state import Attempt, Phase, State
-from tilewright.session.table import render_row, shown_latency
 from tilewright.task import case_label
 from tilewright.text import cut
+
+FINISH = (
+    "`tilewright finish` (a clean branch of what was kept), `tilewright report --pr` (the body of its pull request)"
+)
+RESUME = "start_session with resume=true takes this session up again"
 
 RunReport = TypeVar("RunReport", CorrectnessReport, BenchmarkReport)
 SUMMARY_LIMIT = 400
@@ -66,7 +69,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
     it. `wrong` says how many results of the entry point were wrong; `holder` is the other process that works on it."""
     started, rules = state.started, state.started.rules
-    doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
+    doing = f"; {job.what} is running: {job.message}" if job is not None else ""
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
     mark = "~" if started.modelled and keeps else ""
@@ -149,8 +152,8 @@ def correctness(state: State, then: str) -> CorrectnessReport:
     return CorrectnessReport(
         summary=said(summary, started),
         status=result.status,
-        message=_head(result.message, MESSAGE_LIMIT, started),
-        output=_tail(result.output, OUTPUT_LIMIT, started),
+        message=cut(result.message, MESSAGE_LIMIT),
+        output=_end(result.output, OUTPUT_LIMIT),
         cases=_checked(result),
         candidate=checked.candidate,
         next=then
@@ -190,7 +193,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
     return BenchmarkReport(
         summary=said(summary, started),
         status=last.status,
-        message=_head(last.message, MESSAGE_LIMIT, started),
+        message=cut(last.message, MESSAGE_LIMIT),
         latency_ms=result.latency_ms,
         speedup=result.speedup,
         interval=(ratio.low, ratio.high) if ratio is not None else None,
@@ -275,18 +278,9 @@ def _failed(result: CorrectnessResult | BenchmarkResult) -> str:
     return cut(f"{result.status.upper()}: {result.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
 
 
-def _head(text: str, limit: int, started: Started) -> str:
-    """The beginning of a text, which says so if it is not all."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]} …\n(cut: all {len(text)} characters are in {_journal(started)})"
-
-
-def _tail(text: str, limit: int, started: Started) -> str:
-    """The end of a text, which says so if it is not all."""
-    if len(text) <= limit:
-        return text
-    return f"(cut: all {len(text)} characters are in {_journal(started)})\n… {text[-limit:]}"
+def _end(text: str, limit: int) -> str:
+    """The end of a text, with an ellipsis where its start is missing."""
+    return text if len(text) <= limit else f"… {text[-limit:]}"
 
 
 def _journal(started: Started) -> str:
@@ -295,13 +289,6 @@ def _journal(started: Started) -> str:
 
 def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
-
-
-def _broken_off(state: State, elsewhere: bool) -> str:
-    """What to say of a last run that has no result. It is under way if `elsewhere`, in the process that holds the
-    checkout; else it was broken off."""
-    run = state.attempt.running
-    return "" if run is None or elsewhere else f"; the last run ({run.run}) was broken off and counts for nothing"
 
 
 def _row(row: Row, state: State) -> RowReport:
@@ -340,3 +327,33 @@ def _pending(state: State) -> str:
     if state.attempt.settled is not None:
         parts.append("committed" if state.attempt.is_kept else "reverted")
     return "; ".join(parts)
+
+
+def gain(state: State) -> str:
+    """How much faster what was kept last is than the baseline, with the interval."""
+    mark = "~" if state.started.modelled else ""
+    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
+    ratio = direct or product(state.keeps)
+    count = len(state.kept)
+    how = "last program against first" if direct else f"product of {count} keeps" if count > 1 else "1 keep"
+    return f"{mark}{ratio.speedup:.4f}x the baseline's speed ({mark}{ratio.low:.4f} to {mark}{ratio.high:.4f}; {how})"
+
+
+def left_behind(state: State) -> list[str]:
+    """What was kept, the gain, the branch, and what to do next: a line each."""
+    started, tried = state.started, max(len(state.rows) - 1, 0)
+    names = [f"{state.rows[keep.iteration].optimization} (iteration {keep.iteration})" for keep in _with_rows(state)]
+    if not names:
+        kept = [f"nothing was kept of {tried} iteration{'' if tried == 1 else 's'}"]
+    else:
+        kept = [f"kept {len(names)} of {tried}: {', '.join(names)}", f"gain: {gain(state)}"]
+    return [*kept, f"branch: {started.branch}", f"next: {next_of(state)}"]
+
+
+def next_of(state: State) -> str:
+    """What a user can do with a session that has ended."""
+    return "; ".join([*([FINISH] if _with_rows(state) else []), RESUME])
+
+
+def _with_rows(state: State) -> list[Attempt]:
+    return [keep for keep in state.kept if keep.iteration < len(state.rows)]

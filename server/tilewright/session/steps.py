@@ -5,8 +5,7 @@ from __future__ import annotations
 from tilewright.errors import UsageError
 from tilewright.evaluation.snapshot import content_id
 from tilewright.session.checkout import Checkout, EditableFiles
-from tilewright.session.ending import next_of
-from tilewright.session.show import STEP
+from tilewright.session.show import STEP, next_of
 from tilewright.session.state import Phase, State
 from tilewright.session.wrong import used_up, wrong_results
 

@@ -15,7 +15,7 @@ from tilewright.policy import VerdictKind
 from tilewright.repository import Repository
 from tilewright.session import whole
 from tilewright.session.checkout import Checkout
-from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
+from tilewright.session.programs import named, not_as_timed, programs_folder
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
@@ -83,13 +83,10 @@ def _branch(checkout: Checkout, state: State) -> Iterator[Line]:
 def _programs(checkout: Checkout, state: State) -> list[Line]:
     """None for a session without device programs."""
     programs, folder = named(state), programs_folder(checkout.sandbox, state.started.session)
-    lines = [Line("programs", Mark.FAIL, text) for text in missing_or_altered(folder, programs)]
-    if text := not_written(folder, programs):
-        lines.append(Line("programs", Mark.WARN, text))
+    found = not_as_timed(folder, programs)
+    lines = [Line("programs", Mark.WARN if is_known else Mark.FAIL, text) for text, is_known in found]
     if programs and not lines:
-        dropped = sum(program.is_dropped for program in programs.values())
-        more = f"; {dropped} of reverted candidates are deleted, since they are large" if dropped else ""
-        lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed{more}"))
+        lines.append(Line("programs", Mark.OK, f"{len(programs)} device programs are those that were timed"))
     return lines
 
 

@@ -43,7 +43,6 @@ class StartSession(Params):
     arch: Arch = Field("sm_90", description="architecture that cpu models")
     rules: Settings = Field({}, description=f"these override [rules] of task.toml; defaults: {defaults()}")
     include_dirty: bool = Field(False, description="take uncommitted edits into the baseline")
-    allow_unconfined: bool = Field(False, description="go on if this machine cannot confine a candidate's code")
     resume: bool = Field(False, description="go on with the last session although it has ended")
 
 
@@ -90,8 +89,7 @@ async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> Statu
         raise UsageError(f"start_session needs task: {FOLDER}; or set {CONFIGURED}")
     return await workspace.loop.start(
         task, tell, backend_of(given.backend) or configured.device, given.arch,
-        rules_from(given.rules).over(configured.rules), given.include_dirty, given.allow_unconfined, workspace.wait_s,
-        given.resume,
+        rules_from(given.rules).over(configured.rules), given.include_dirty, workspace.wait_s, given.resume,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ MCP, the command line, Python and the reference pages are loops over the table o
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from tilewright.errors import UsageError
-from tilewright.taskerrors import complaint, place_of
+from tilewright.taskerrors import problems
 from tilewright.wire.record import Record
 
 if TYPE_CHECKING:
@@ -67,25 +66,12 @@ class Tool(Generic[ParamsT, ReportT]):
         return " ".join((self.params.__doc__ or "").split())
 
     def parse(self, arguments: Mapping[str, Any]) -> ParamsT:
-        """The arguments of a call. Raises `UsageError`, with a sentence for each wrong argument."""
+        """The arguments of a call. Raises `UsageError`, with a line for each wrong argument."""
         meant = {name: _given(value) for name, value in arguments.items()}
         try:
             return self.params.model_validate({name: value for name, value in meant.items() if value is not None})
         except ValidationError as error:
-            problems: dict[Any, Any] = {}
-            for problem in error.errors(include_url=False):
-                problems.setdefault(problem["loc"][0], problem)
-            raise UsageError("; ".join(map(self._words, problems.values()))) from None
-
-    def _words(self, problem: Any) -> str:
-        name, known = str(problem["loc"][0]), self.params.model_fields
-        if problem["type"] == "missing":
-            return f"{self.name} needs {name}: {known[name].description}"
-        if problem["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(name, known, n=1)
-            others = f"it takes {', '.join(known)}" if known else "it takes no arguments"
-            return f"{self.name} has no argument {json.dumps(name)}; {f'did you mean {close[0]}?' if close else others}"
-        return f"{place_of(problem['loc'])}: {complaint(problem, known)}"
+            raise UsageError("; ".join(problems(error, {"": list(self.params.model_fields)}))) from None
 
 
 def _pairs(value: Any) -> Any:

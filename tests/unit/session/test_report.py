@@ -118,7 +118,7 @@ def test_each_row_has_its_outcome_reason_figures_and_version(tmp_path: Path) -> 
         ):  # fmt: skip
             assert wanted in text
     assert "registers 32 → 64" in Page(html.render(data)).text
-    assert "32 registers, 0 B stack, 0 B shared, 48 of 0 warps -> 64 registers" in markdown.render(data)
+    assert "32 registers -> 64 registers, 0 B of stack" in markdown.render(data)
 
 
 def test_what_not_to_trust_is_on_the_page_and_in_the_text(tmp_path: Path) -> None:

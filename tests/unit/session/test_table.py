@@ -6,7 +6,7 @@ from tests.unit.session import journals
 from tilewright.evaluation.results import Level
 from tilewright.policy import Reason
 from tilewright.session.records import Row
-from tilewright.session.table import render_row, render_table
+from tilewright.session.rows import render_row, render_table
 
 
 def row(number: int, name: str, latency: float | None, reason: Reason, trust: str = "") -> Row:

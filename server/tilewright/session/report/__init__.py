@@ -17,23 +17,24 @@ FILES = ("report.html", "report.md")
 def report_of(sandbox: Path, session: str, repository: Repository | None) -> ReportData:
     """A session, and after it the other sessions of its task, the latest first. Raises `JournalAltered`."""
     first = adapter.session_of(sandbox / session / "journal.jsonl", repository)
-    others: list[Session] = []
+    others, unread = sessions_in(sandbox, repository, session)
+    return ReportData(first.task, (first, *(other for other in others if other.task == first.task)), tuple(unread))
+
+
+def sessions_in(sandbox: Path, repository: Repository | None, but: str = "") -> tuple[list[Session], list[str]]:
+    """The sessions of a checkout, the latest first, and why others cannot be shown."""
+    sessions: list[Session] = []
     unread = []
     for journal in sorted(sandbox.glob("*/journal.jsonl")):
-        if journal.parent.name == session:
+        if journal.parent.name == but:
             continue
         try:
-            other = adapter.session_of(journal, repository)
+            sessions.append(adapter.session_of(journal, repository))
         except JournalAltered as error:
             unread.append(f"{journal.parent.name}: {error.problem.removeprefix(f'{journal}:')}")
-        except OSError as error:
-            unread.append(f"{journal.parent.name}: {error}")
-        except Exception as error:  # its hashes are right, but its records do not belong together
+        except Exception as error:  # its hashes may be right, but its records do not belong together
             unread.append(f"{journal.parent.name}: no session ({type(error).__name__}: {error})")
-        else:
-            others += [other] if other.task == first.task else []
-    others.sort(key=lambda other: other.began, reverse=True)
-    return ReportData(first.task, (first, *others), tuple(unread))
+    return sorted(sessions, key=lambda session: session.began, reverse=True), unread
 
 
 def write(sandbox: Path, session: str, repository: Repository | None, current: bool = True) -> bool:

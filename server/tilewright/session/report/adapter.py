@@ -15,8 +15,8 @@ from tilewright.session.export import carried
 from tilewright.session.records import ENTRY, Row
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, checked_on, configs, diff, sustained_of, together
+from tilewright.session.rows import shown_latency
 from tilewright.session.state import Attempt, State
-from tilewright.session.table import shown_latency
 
 OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
 

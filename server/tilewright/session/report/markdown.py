@@ -3,8 +3,9 @@ written stands in a code span, where nothing of it is a link, a mention, a tag o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from tilewright.evaluation.results import KernelUse
 from tilewright.roofline.bounds import bounded_by
 from tilewright.session.report.data import (
     LEVELS,
@@ -77,7 +78,7 @@ def _session(session: Session) -> str:
     ]
     columns = ["iteration", "optimization", "outcome", "over the version before", "over the baseline", "latency, ms"]
     parts += ["### Iterations", table(columns, rows)]
-    parts += [_iteration(row, session) for row in session.iterations[1:]]
+    parts += ["#### " + "\n\n".join(iteration(row, session)) for row in session.iterations[1:]]
     parts += ["### Cases, first version to last", _cases(session)]
     if session.configs:
         parts += ["### Configs", _configs(session)]
@@ -97,23 +98,45 @@ def _ratios(row: Iteration, modelled: bool) -> list[str]:
     return [times(ratio, mark) if ratio is not None else "-" for ratio in (row.speedup, row.total)]
 
 
-def _iteration(row: Iteration, session: Session) -> str:
-    lines = [f"#### {row.number}. {code(row.name)}: {row.outcome}", f"{row.why}: {code(row.detail)}"]
-    lines += [f"Checked: {row.checked}."] if row.checked else []
-    lines += [_kernel(change) for change in row.kernels]
+def iteration(row: Iteration, session: Session) -> Iterator[str]:
+    """All that is known of one iteration, a paragraph each. The diff is a command of its own."""
+    mark = "~" if session.modelled else ""
+    yield f"{row.number}. {code(row.name)}: {row.outcome}"
+    yield f"{row.why}{f': {code(row.detail)}' if row.detail else ''}"
+    if row.speedup is not None:
+        total = f", {times(row.total, mark)} the baseline's" if row.total is not None else ""
+        yield f"{row.latency} ms, {times(row.speedup, mark)} the speed of the version before{total}"
+    if row.sustained is not None:
+        yield f"Sustained, without rests: {times(row.sustained)} at {row.sustained.mhz} MHz"
+    yield from (f"Note: {code(text)}" for text in row.doubts if text)
+    if row.checked:
+        yield f"Checked: {row.checked}."
+    yield from map(_kernel, row.kernels)
     for one in row.cases:
-        if bound := bounded_by(one.bound, one.percent):
-            lines.append(f"Bound by {bound}; {_percent(one.percent)} of the {session.ceiling}: {code(one.label)}")
-    return "\n\n".join([*lines, f"Bring the file back as it was then: {code(row.restore)}"] if row.restore else lines)
+        bound = bounded_by(one.bound, one.percent)
+        share = f"bound by {bound}, {_percent(one.percent)} of the {session.ceiling}" if bound else ""
+        speed = f"{factor(one.speedup, mark)} the speed" if one.speedup is not None else ""
+        before = "" if one.before_ms is None else _ms(one.before_ms, mark)
+        figures = [f"{_arrow(before, _ms(one.after_ms, mark))} ms", speed, share]
+        yield f"Case {code(one.label)}: {'; '.join(filter(None, figures))}{f'; {code(one.note)}' if one.note else ''}"
+    if row.diff:
+        yield f"What it changed: {code(f'tilewright diff {row.number} --session {session.name}')}"
+    if row.restore:
+        yield f"Bring the file back as it was then: {code(row.restore)}"
 
 
 def _kernel(change: KernelChange) -> str:
-    sides = [
-        f"{use.registers} registers, {use.stack_bytes} B stack, {use.shared_bytes} B shared, "
-        f"{use.warps_per_sm} of {use.max_warps_per_sm} warps"
-        for use in (change.before, change.after) if use is not None
-    ]  # fmt: skip
-    return f"Kernel {code(change.name)}: {' -> '.join(dict.fromkeys(sides))}"
+    sides = [_occupied(use) for use in (change.before, change.after) if use is not None]
+    figures = (" -> ".join(dict.fromkeys(values)) for values in zip(*sides, strict=True))
+    return f"Kernel {code(change.name)}: {', '.join(filter(None, figures))}"
+
+
+def _occupied(use: KernelUse) -> list[str]:
+    """What a kernel occupies: a text for each figure, empty where it is not known."""
+    warps = "" if use.warps_per_sm is None else f"{use.warps_per_sm} of {use.max_warps_per_sm} warps an SM"
+    limit = f"limited by {use.limited_by}" if use.limited_by else ""
+    sizes = (f"{use.registers} registers", f"{use.stack_bytes} B of stack", f"{use.shared_bytes} B of shared memory")
+    return [*sizes, warps, limit]
 
 
 def _cases(session: Session) -> str:
