@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,11 @@ def joined(xs: list):
 
 def doubled(x):
     x *= 2
+
+
+def scaled(x, weight, channels: int):
+    rows = x.view(-1, channels)
+    return rows * weight, rows, channels
 
 
 def grouped(x):
@@ -493,6 +500,20 @@ def reference(q, k, v):
 
 
 @pytest.mark.slow
+def test_an_argument_is_the_size_of_a_dimension_and_what_is_no_tensor_is_not_compared(package: Path) -> None:
+    given = ["mypkg.ops:scaled", "--shape", "x=64x256", "--shape", "weight=256", "--dtype", "fp32", "--yes"]
+    refused = init(package, *given, "--arg", "channels=x.2")
+    assert "--arg channels=x.2: the tensors are x with 2 dimensions, weight with 1 dimensions" in refused.stderr
+    done = init(package, *given, "--arg", "channels=x.1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (package / "perf/scaled/task.py").read_text()
+    assert 'return {"x": x, "weight": weight, "channels": N}' in text
+    made: dict[str, Any] = {}
+    exec(text.replace("import frozen", ""), made)
+    made["frozen"] = SimpleNamespace(scaled=lambda x, weight, channels: (x * weight, x.view(-1, channels), channels))
+    assert made["work"]({"M": 64, "N": 256, "dtype": "float32"}).bytes == 4 * (2 * 64 * 256 + 256), "no view counts"
+
+
 def test_hidden_sizes_are_narrowed_to_what_the_function_passes(package: Path) -> None:
     (package / "src/mypkg/attn.py").write_text(ATTENTION)
     commit_all(package, "attention")

@@ -124,6 +124,10 @@ def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[
         }
         calls = [Call(drawn, request["arguments"])]
     inputs = inputs_of(calls)
+    for argument, tied in [*inputs.arguments.items()]:
+        if isinstance(tied, dict):  # a dimension of a tensor, which the user named
+            inputs.tied[argument] = inputs.shapes[tied["tensor"]][tied["axis"]]
+            del inputs.arguments[argument]
     module = module_at(frozen, files)[0]
     beside = adapter | {
         "task.py": task_py(f"frozen.{reference.partition(':')[2] or function}", "import frozen", inputs),
@@ -283,9 +287,13 @@ def _dtype(text: str, known: tuple[str, ...] = DRAWN) -> str:
 
 
 def argument_of(text: str) -> tuple[str, Any]:
+    """An argument's name and its value; for a dimension of a tensor, as in c=x.1, a dict of `tensor` and `axis`. Raises
+    `UsageError`."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise UsageError(f"--arg {text}: an argument is written name=value, as in eps=1e-6")
+        raise UsageError(f"--arg {text}: an argument is written name=value, as in eps=1e-6, or c=x.1 for a dimension")
+    if match := re.fullmatch(r"([^\W\d]\w*)\.(\d+)", value):
+        return name, {"tensor": match[1], "axis": int(match[2])}
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tilewright.evaluation import modelling
+from tilewright.evaluation.tensors import tensors_of
 from tilewright.interpreter import host
 
 SMALL = 96
@@ -123,8 +124,13 @@ def _shapes(tensors: list[str], given: Shapes) -> Shapes:
 def _narrow(reference: Callable[..., Any], shapes: Shapes, arguments: dict[str, Any]) -> str:
     """The dtype of an output of the reference in float64, if that is another; else nothing."""
     small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
+    arguments = _tied(arguments, small)
     try:
-        outputs = _tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
+        outputs = tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
+        if not outputs:
+            raise TypeError(
+                "it returns no tensor: for one that writes into its arguments write task.toml by hand, with outputs"
+            )
     except Exception as error:
         raise Unusable(
             f"in float64 on the CPU, with tensors {', '.join(shapes)} of sizes cut to {SMALL}, it fails: "
@@ -136,6 +142,19 @@ def _narrow(reference: Callable[..., Any], shapes: Shapes, arguments: dict[str, 
     return narrow[0].removeprefix("torch.") if narrow else ""
 
 
+def _tied(arguments: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
+    """The arguments, those that are a dimension of a tensor with its size."""
+    found = dict(arguments)
+    for name, value in arguments.items():
+        if isinstance(value, dict):
+            tensor, axis = value["tensor"], value["axis"]
+            if axis >= len(shapes.get(tensor, [])):
+                known = ", ".join(f"{one} with {len(shape)} dimensions" for one, shape in shapes.items())
+                raise Unusable(f"--arg {name}={tensor}.{axis}: the tensors are {known}, counted from 0")
+            found[name] = shapes[tensor][axis]
+    return found
+
+
 def _drawn(shapes: Shapes, dtypes: dict[str, str]) -> dict[str, Any]:
     torch.manual_seed(0)
     drawn = {}
@@ -145,17 +164,6 @@ def _drawn(shapes: Shapes, dtypes: dict[str, str]) -> dict[str, Any]:
     return drawn
 
 
-def _tensors_of(result: Any) -> list[torch.Tensor]:
-    outputs = list(result) if isinstance(result, tuple | list) else [result]
-    if result is None:
-        raise TypeError(
-            "it returns nothing: for one that writes into its arguments write task.toml by hand, with outputs"
-        )
-    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
-        raise TypeError(f"it returns {type(result).__name__}, no tensors")
-    return outputs
-
-
 def _kernels(
     function: Callable[..., Any], shapes: Shapes, dtypes: dict[str, str], arguments: dict[str, Any]
 ) -> list[list[str]]:
@@ -163,10 +171,11 @@ def _kernels(
     elements = sum(torch.Size(shape).numel() for shape in shapes.values())
     cuts = [max(map(max, filter(None, shapes.values())), default=1)] * (elements <= LARGE)
     for cut in (*cuts, SMALL, 128, 64, 256, 32, 512):
-        tensors = _drawn({name: [min(size, cut) for size in shape] for name, shape in shapes.items()}, dtypes)
+        some = {name: [min(size, cut) for size in shape] for name, shape in shapes.items()}
+        tensors, given = _drawn(some, dtypes), _tied(arguments, some)
         with host.running(host.Mode.CAPTURE) as launches, _triton_launches() as noted:
             with contextlib.suppress(Exception):
-                function(**tensors, **arguments)
+                function(**tensors, **given)
                 break
             if launches or noted:
                 break

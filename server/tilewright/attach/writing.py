@@ -114,14 +114,18 @@ def recorded(case, name, shape, dtype):
     return torch.frombuffer(content, dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype)
 
 '''
-COUNTED = """    # Each input is read once, each output written once; flops of matmuls, or one for each element.
+COUNTED = """\
+    # Each input is read once, each output that is no view of one written once; flops of matmuls, or one an element.
     tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
     flops = 0
     try:
         with FlopCounterMode(display=False) as counted:
             outputs = reference(**inputs)
         flops = counted.get_total_flops()
-        tensors += outputs if isinstance(outputs, tuple | list) else [outputs]
+        outputs = outputs if isinstance(outputs, tuple | list) else [outputs]
+        for one in outputs:
+            if isinstance(one, torch.Tensor) and not any(one._base is given for given in inputs.values()):
+                tensors.append(one)
     except Exception:  # a reference that looks at values
         pass
     elements = sum(tensor.numel() for tensor in tensors)

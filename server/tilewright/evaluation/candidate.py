@@ -15,6 +15,7 @@ import torch
 
 from tilewright.compiler.texts import raised
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.tensors import tensors_of
 from tilewright.frontends.protocol import imported_runtimes
 
 MESSAGE_LIMIT = 1500
@@ -87,18 +88,14 @@ class Candidate:
     def _collect(self, result: Any, arguments: dict[str, Any]) -> list[torch.Tensor]:
         if self._outputs:
             return [arguments[name] for name in self._outputs]
-        found = list(result) if isinstance(result, tuple | list) else [result]
-        for index, value in enumerate(found):
-            if not isinstance(value, torch.Tensor):
-                what = "returned nothing (None)" if value is None else f"returned a {type(value).__name__}"
-                place = f" as output {index}" if len(found) > 1 else ""
-                raise CandidateFailure(
-                    Status.NO_OUTPUT,
-                    f"the entry point {what}{place}; it must return its output tensors, or the task must name the "
-                    "arguments that hold them in `outputs`",
-                )
+        found = tensors_of(result)
         if not found:
-            raise CandidateFailure(Status.NO_OUTPUT, "the entry point returned an empty sequence")
+            what = "nothing (None)" if result is None else f"a {type(result).__name__} without a tensor"
+            raise CandidateFailure(
+                Status.NO_OUTPUT,
+                f"the entry point returned {what}; it must return its output tensors, or the task must name the "
+                "arguments that hold them in `outputs`",
+            )
         return found
 
     def _failure(self, error: BaseException, status: Status) -> CandidateFailure:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilewright.evaluation.tensors import same_bytes
+from tilewright.evaluation.tensors import same_bytes, tensors_of
 from tilewright.gpu.specs import RATES
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
@@ -207,8 +207,8 @@ class TaskCode:
 
     def _outputs(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         made = self._call("reference", case, **inputs)
-        outputs = list(made) if isinstance(made, tuple | list) else [made]
-        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        outputs = tensors_of(made)
+        if not outputs:
             raise TaskError("task.py: reference must return a tensor, or a tuple of tensors")
         names = self.task.file.outputs
         if names and len(names) != len(outputs):

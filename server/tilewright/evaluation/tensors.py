@@ -20,6 +20,12 @@ GUARD = 4096
 """Bytes of a red zone before and after a checked argument, filled with POISON: a multiple of every alignment."""
 
 
+def tensors_of(result: Any) -> list[torch.Tensor]:
+    """The tensors that a function returned. What else it returned is not compared."""
+    found = result if isinstance(result, tuple | list) else [result]
+    return [one for one in found if isinstance(one, torch.Tensor)]
+
+
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """What a tensor's bytes mean."""
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -112,7 +112,10 @@ def init(
     dtype: Annotated[
         str, typer.Option(help="for a function: dtype of its tensors, as in bfloat16, bf16 or float8_e4m3fn")
     ] = "bfloat16",
-    arg: Annotated[list[str] | None, typer.Option(help="for a function: another argument, as in eps=1e-6")] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(help="for a function: another argument, as in eps=1e-6, or c=x.1 for a dimension of x"),
+    ] = None,
     reference: Annotated[str, typer.Option(help="for a function: the same in plain torch, as module:function")] = "",
     name: Annotated[str, typer.Option(help="the task's name; default: that of the kernel")] = "",
     range_: Annotated[
