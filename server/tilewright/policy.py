@@ -207,6 +207,12 @@ def multiplied(ratios: Sequence[Ratio]) -> Ratio:
     return Ratio(speedup=math.exp(total), low=math.exp(total - half), high=math.exp(total + half))
 
 
+def mean_of(ratios: Sequence[Ratio]) -> Ratio:
+    """The geometric mean of independent speedups."""
+    total, share = multiplied(ratios), 1 / len(ratios)
+    return Ratio(speedup=total.speedup**share, low=total.low**share, high=total.high**share)
+
+
 def agree(direct: Ratio, multiplied: Ratio) -> bool:
     """Whether the intervals of both overlap."""
     return direct.low <= multiplied.high and multiplied.low <= direct.high

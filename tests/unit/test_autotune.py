@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import SCALE_KERNEL
-from tilewright.autotune.report import SearchResult, Speedup, geometric
+from tilewright.autotune.report import SearchResult
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.autotune.tuner import REMEDY, _report
 from tilewright.bundled import examples
 from tilewright.evaluation.results import Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
+from tilewright.policy import Ratio, mean_of
 
 SOURCE = b"""
 import cuda.tile as ct
@@ -166,8 +167,8 @@ def test_attention_has_two_products_and_exponentials() -> None:
 
 
 def test_the_mean_of_cases_is_geometric() -> None:
-    mean = geometric([Speedup(value=2.0, low=1.8, high=2.2), Speedup(value=0.5, low=0.45, high=0.55)])
-    assert mean.value == pytest.approx(1.0)
+    mean = mean_of([Ratio(speedup=2.0, low=1.8, high=2.2), Ratio(speedup=0.5, low=0.45, high=0.55)])
+    assert mean.speedup == pytest.approx(1.0)
     assert 0.8 < mean.low < 1.0 < mean.high < 1.2
 
 
