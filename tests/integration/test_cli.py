@@ -115,7 +115,7 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     (listed,) = json.loads(done("session", "list", "--json"))
     assert [row["outcome"] for row in listed["iterations"]] == ["baseline", "wrong", "kept"]
     assert re.search(r"\* +scale-.* 1 of 2 .*\n +ended: by the user", done("session", "list"))
-    assert {line["mark"] for line in json.loads(done("verify", "--json"))} <= {"ok", "warn"}
+    assert {line["mark"] for line in json.loads(done("verify", "--json"))["checks"]} <= {"ok", "warn"}
     for command in (["check", "task"], ["report"]):
         assert json.loads(tilewright(*command, "--json", cwd=root).stdout)
     answer = json.loads(done("finish", "--json"))
@@ -247,7 +247,7 @@ def test_doctor_and_help_answer() -> None:
     assert "cuda-tile" in done.stdout
     answer = json.loads(tilewright("doctor", "--json").stdout)
     assert done.returncode == (answer["status"] == "failed")
-    assert "cuda-tile" in [finding["name"] for finding in answer["findings"]]
+    assert "cuda-tile" in [line["what"] for line in answer["checks"]]
     assert tilewright("--version").stdout.strip()
     for command in ("serve", "demo", "doctor", "session start", "dump-ir", "start_session", "start-session", "try"):
         assert tilewright(*command.split(), "--help").returncode == 0

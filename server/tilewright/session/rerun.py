@@ -21,7 +21,7 @@ from tilewright.session.jobs import Progress, attended
 from tilewright.session.records import Started, replayed_in, sizes_secret
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
-from tilewright.session.verification import Line, Mark
+from tilewright.text import Line, Mark
 
 
 def attempt_of(state: State, iteration: int) -> Attempt:
