@@ -106,11 +106,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
         f"{wrong} wrong results of this entry point so far",
-        notes=[
-            *_differing(started),
-            *started.notes,
-            *_left_out(state),
-        ],
+        notes=state.notes,
         next=then if job is None else job.again,
         files={
             "table": "sandbox/perf_results.md",
@@ -118,16 +114,6 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
             "journal": _journal(started),
         },
     )
-
-
-def _differing(started: Started) -> list[str]:
-    """A note that names the session's rules which differ from the default. None if there are none."""
-    differing = started.rules.differences()
-    return [f"this session's rules differ from the default: {', '.join(differing)}"] if differing else []
-
-
-def _left_out(state: State) -> list[str]:
-    return [f"{label} was left out: {why}; tell the user" for label, why in state.left_out.items()]
 
 
 def correctness(state: State, then: str) -> CorrectnessReport:
@@ -332,10 +318,7 @@ def _pending(state: State) -> str:
 def gain(state: State) -> str:
     """How much faster what was kept last is than the baseline, with the interval."""
     mark = "~" if state.started.modelled else ""
-    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
-    ratio = direct or product(state.keeps)
-    count = len(state.kept)
-    how = "last program against first" if direct else f"product of {count} keeps" if count > 1 else "1 keep"
+    ratio, how = whole.total(state)
     return f"{mark}{ratio.speedup:.4f}x the baseline's speed ({mark}{ratio.low:.4f} to {mark}{ratio.high:.4f}; {how})"
 
 
