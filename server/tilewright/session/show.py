@@ -12,9 +12,7 @@ from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
     BenchmarkReport,
     CorrectnessReport,
-    IncumbentReport,
     IterationReport,
-    RowReport,
     StatusReport,
 )
 from tilewright.session.rows import HARNESS_TRUSTED, notes_of, render_row, shown_latency
@@ -277,29 +275,17 @@ def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
 
 
-def _row(row: Row, state: State) -> RowReport:
+def _row(row: Row, state: State) -> str:
     reason = f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason
-    return RowReport(
-        iteration=row.iteration,
-        optimization=row.optimization,
-        latency=shown_latency(row.latency_ms, row.modelled),
-        correctness="PASS" if row.passed else "FAIL",
-        status=row.verdict.kind,
-        trust=row.trust,
-        reason="; ".join([reason, *state.attempts[row.iteration].remarks]),
-    )
+    return f"{render_row(row)} {'; '.join([reason, *state.attempts[row.iteration].remarks])}"
 
 
-def _incumbent(state: State) -> IncumbentReport | None:
+def _incumbent(state: State) -> str:
     result = state.incumbent_result
     if result is None:
-        return None
-    return IncumbentReport(
-        commit=state.incumbent_commit,
-        latency=shown_latency(result.latency_ms, result.modelled),
-        speedup_over_baseline=product(state.keeps).speedup,
-        roofline_percent=result.roofline_percent,
-    )
+        return ""
+    share = f", {result.roofline_percent:.1f}% of the roofline" if result.roofline_percent is not None else ""
+    return f"{state.incumbent_commit[:12]}: {shown_latency(result.latency_ms, result.modelled)} ms{share}"
 
 
 def _pending(state: State) -> str:
