@@ -102,31 +102,20 @@ class Checkout:
         """Hold the checkout for one call, or for the run that it waits for. Raises `UsageError` naming the process
         that has it."""
         try:
-            self._lock.acquire(timeout=0.1, poll_interval=0.01)  # `held_elsewhere` has it for less than that
+            acquired = self._lock.acquire(timeout=0)
         except Timeout:
+            who = self.held_elsewhere() or "another process"
             raise UsageError(
-                f"this checkout is in use by {self._holder()}; wait for it or end that process, or work in "
+                f"this checkout is in use by {who}; wait for it or end that process, or work in "
                 "another worktree (`git worktree add ../other`)"
             ) from None
-        try:
+        with acquired:
             yield
-        finally:
-            self._lock.release()
 
     def held_elsewhere(self) -> str:
-        """Which other process holds the checkout; empty if none does, or if this user may only read here."""
-        if self._lock.is_locked:
-            return ""
-        try:
-            with self._lock.acquire(timeout=0):
-                return ""
-        except Timeout:
-            return self._holder()
-        except PermissionError:
-            return ""
-
-    def _holder(self) -> str:
-        return holder_of(Path(self._lock.lock_file).stat())
+        """Which other process holds the checkout; empty if none does, or that cannot be told."""
+        file = Path(self._lock.lock_file)
+        return "" if self._lock.is_locked or not file.exists() else holder_of(file.stat())
 
     def current_folder(self) -> Path | None:
         """The folder of the session that this checkout is on, or None before its first."""
