@@ -102,11 +102,6 @@ def sizes_secret(secret: str) -> str:
     return f"{secret}-sizes"
 
 
-def again_secret(secret: str) -> str:
-    """What the seeds of the second benchmark run are drawn from."""
-    return f"{secret}-again"
-
-
 class Settled(Record):
     """The candidate was kept, or taken back. Written before the branch moves, or the files change."""
 

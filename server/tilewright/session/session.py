@@ -32,7 +32,6 @@ from tilewright.session.records import (
     RunKind,
     Settled,
     Started,
-    again_secret,
     replayed_in,
     sizes_secret,
 )
@@ -202,7 +201,7 @@ class Session:
             again = await runs.benchmark(
                 files,
                 incumbent,
-                again_secret(secret),
+                f"{secret}-again",
                 left_s,
                 how,
                 confirms=True,
