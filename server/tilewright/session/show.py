@@ -140,9 +140,7 @@ def correctness(state: State, then: str) -> CorrectnessReport:
         output=_end(result.output, OUTPUT_LIMIT),
         cases=_checked(result),
         candidate=checked.candidate,
-        next=then
-        if result.status != "void" or result.baseline_wrong
-        else "call run_correctness again: the evaluation failed, not the kernel",
+        next=then,
     )
 
 
@@ -186,7 +184,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         roofline_percent=result.roofline_percent,
         verdict=state.verdict,
         cases=_by_case(result),
-        next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
+        next=then,
     )
 
 
@@ -291,14 +289,8 @@ def _incumbent(state: State) -> str:
 def _pending(state: State) -> str:
     if state.checked is None:
         return ""
-    parts = [f"candidate {state.checked.candidate[:16]}: correctness {state.checked.result.status}"]
-    if state.measured is not None:
-        parts.append(f"benchmark {state.measured.result.status}")
-    if state.verdict is not None:
-        parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")
-    if state.attempt.settled is not None:
-        parts.append("committed" if state.attempt.is_kept else "reverted")
-    return "; ".join(parts)
+    verdict = f", {_headline(state.verdict)}" if state.verdict is not None else ""
+    return f"candidate {state.checked.candidate[:16]}: {state.phase}{verdict}"
 
 
 def gain(state: State) -> str:
