@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from tilewright.autotune.report import SearchResult, Tried, label
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Raced, Status
+from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.knobs import SpaceError, Value
 from tilewright.policy import Ratio, mean_of, ratio_of
@@ -27,7 +27,6 @@ CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 SAME = "the same program as "
 """How the reason begins why a config is left out of which another's measurement says all."""
-Result = TypeVar("Result", BenchmarkResult, CorrectnessResult)
 
 
 class SearchFailed(Exception):
@@ -49,7 +48,7 @@ class Wanted:
 
 async def search(wanted: Wanted, backend: Backend, runs: Runs, tell: Tell) -> SearchResult:
     """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status,
-    and so does a run that is void twice. Raises `SpaceError` and `UsageError`."""
+    and so does a run that is void. Raises `SpaceError` and `UsageError`."""
     started = time.monotonic()
     knobs, environment = wanted.found.knobs(), await runs.environment()
     space = (
@@ -201,17 +200,7 @@ class _Search:
         return f"{found.status}: {found.message}"
 
     async def _check(self, number: int) -> CorrectnessResult:
-        return await self._twice(
-            lambda: self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
-        )
-
-    async def _twice(self, run: Callable[[], Awaitable[Result]]) -> Result:
-        """What a run gives, made once more where it is void, which is no config's fault. Raises `SearchFailed` where it
-        is void again."""
-        found = await run()
-        if found.status is Status.VOID:
-            self._tell(f"void, and run again: {found.message}")
-            found = await run()
+        found = await self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
         if found.status is Status.VOID:
             raise SearchFailed(Status.VOID, found.message)
         return found
@@ -219,9 +208,9 @@ class _Search:
     async def _measured_anew(self, number: int) -> Ratio | str:
         """A config against the original once more, or why that shows no gain."""
         original = self._variants[ORIGINAL]
-        found = await self._twice(
-            lambda: self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
-        )
+        found = await self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
+        if found.status is Status.VOID:
+            raise SearchFailed(Status.VOID, found.message)
         if found.same:
             return "it compiles to the same program as the original"
         ratio = ratio_of(found)
