@@ -68,14 +68,11 @@ def this_machine() -> Machine:
 
 def examine(machine: Machine) -> list[Line]:
     """Judge the facts. What is only missing for speed on a GPU is a warning: the `cpu` backend works without it."""
-    return [_judged(*row) for row in _table(machine)]
-
-
-def _judged(name: str, well: str, troubles: list[_Trouble]) -> Line:
-    trouble = next((one for one in troubles if one.there), None)
-    if trouble is None:
-        return Line(name, Mark.OK, well)
-    return Line(name, trouble.mark, trouble.detail, trouble.remedy)
+    lines = []
+    for name, well, troubles in _table(machine):
+        found = [Line(name, mark, detail, remedy) for there, mark, detail, remedy in troubles if there]
+        lines.append(found[0] if found else Line(name, Mark.OK, well))
+    return lines
 
 
 def resolutions() -> list[str]:
@@ -112,14 +109,8 @@ def _run(commands: dict[str, list[str]]) -> tuple[dict[str, str], dict[str, str]
     return printed, broken
 
 
-@dataclass(frozen=True)
-class _Trouble:
-    """What may be wrong with a thing, and what mends it."""
-
-    there: bool
-    detail: str
-    remedy: str = ""
-    mark: Mark = Mark.FAIL
+_Trouble = tuple[bool, Mark, str, str]
+"""Whether something is wrong with a thing, how bad that is, what it is, and what mends it."""
 
 
 def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
@@ -132,59 +123,56 @@ def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
     build = f"CUDA {machine.torch_cuda}" if machine.torch_cuda else "CPU only"
     return [
         ("system", "Linux", [
-            _Trouble(
-                machine.system != "Linux", f"{machine.system} is not supported: isolation of kernels rests on Linux",
+            (
+                machine.system != "Linux", Mark.FAIL,
+                f"{machine.system} is not supported: isolation of kernels rests on Linux",
                 "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
             ),
         ]),
         ("workers", f"confined by {machine.isolation}", [
-            _Trouble(
-                machine.isolation is None, f"none can be started: {broken.get('workers')}",
+            (
+                machine.isolation is None, Mark.FAIL, f"none can be started: {broken.get('workers')}",
                 "use a newer container runtime, or run the container with `--security-opt seccomp=unconfined`",
             ),
-            _Trouble(
-                bool(machine.isolation and machine.isolation.unprotected), f"confined by {machine.isolation}",
-                mark=Mark.WARN,
+            (
+                bool(machine.isolation and machine.isolation.unprotected), Mark.WARN,
+                f"confined by {machine.isolation}", "",
             ),
         ]),
         ("python", version, [
-            _Trouble(
-                machine.python not in SUPPORTED_PYTHON, f"{version} is not tested",
-                "use Python 3.11 or 3.12: `uv venv --python 3.12`",
+            (
+                machine.python not in SUPPORTED_PYTHON,
                 Mark.FAIL if machine.python < SUPPORTED_PYTHON[0] else Mark.WARN,
+                f"{version} is not tested", "use Python 3.11 or 3.12: `uv venv --python 3.12`",
             ),
         ]),
-        ("git", machine.git or "", [
-            _Trouble(not machine.git, "not found", "install it: `apt-get install git`"),
-        ]),
+        ("git", machine.git or "", [(not machine.git, Mark.FAIL, "not found", "install it: `apt-get install git`")]),
         ("torch", f"{packages.get('torch')}, {build}", [
             *_of_package(machine, "torch"),
-            _Trouble(
-                machine.torch_cuda is None and gpu is not None,
+            (
+                machine.torch_cuda is None and gpu is not None, Mark.WARN,
                 "it is built without CUDA, beside a GPU: only the cpu backend works",
                 "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
-                Mark.WARN,
             ),
         ]),
         ("cuda-tile", packages.get("cuda-tile", ""), _of_package(machine, "cuda-tile")),
         ("tileiras", f"{release}, {machine.tileiras}", [
-            _Trouble(bool(conflict), conflict, REINSTALL),
+            (bool(conflict), Mark.FAIL, conflict, REINSTALL),
             *_of_tool(machine, "tileiras", machine.tileiras, REINSTALL),
-            _Trouble(
-                gpu is not None and bool(machine.archs) and gpu.arch not in machine.archs,
+            (
+                gpu is not None and bool(machine.archs) and gpu.arch not in machine.archs, Mark.FAIL,
                 f"{release} does not compile for {gpu.arch if gpu else ''}", REINSTALL,
             ),
         ]),
         ("nvdisasm", machine.nvdisasm or "", _of_tool(machine, "nvdisasm", machine.nvdisasm, DISASSEMBLER)),
         ("GPU", f"{gpu.name}, {gpu.arch}, driver {gpu.driver}" if gpu else "", [
-            _Trouble(
-                gpu is None, "no driver shows one: the cpu backend interprets kernels and models latency",
+            (
+                gpu is None, Mark.WARN, "no driver shows one: the cpu backend interprets kernels and models latency",
                 "if there is one, install its driver: `apt-get install nvidia-driver-580-open`, or run the container "
                 "with --gpus all",
-                Mark.WARN,
             ),
-            _Trouble(
-                gpu is not None and not gpu.driver_is_recent,
+            (
+                gpu is not None and not gpu.driver_is_recent, Mark.FAIL,
                 f"driver {gpu.driver if gpu else ''} is too old for CUDA 13, which cuTile kernels are launched with",
                 f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
                 "backend cpu",
@@ -196,15 +184,15 @@ def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
 def _of_package(machine: Machine, name: str) -> list[_Trouble]:
     version, why = machine.packages.get(name), machine.broken.get(name)
     return [
-        _Trouble(version is None, "not installed", f"pip install {name}"),
-        _Trouble(bool(why), f"{version} cannot be imported: {why}", f"pip install --force-reinstall {name}"),
+        (version is None, Mark.FAIL, "not installed", f"pip install {name}"),
+        (bool(why), Mark.FAIL, f"{version} cannot be imported: {why}", f"pip install --force-reinstall {name}"),
     ]
 
 
 def _of_tool(machine: Machine, name: str, path: str | None, remedy: str) -> list[_Trouble]:
     return [
-        _Trouble(path is None, "not found", remedy),
-        _Trouble(name in machine.broken, f"{path} does not run: {machine.broken.get(name)}", remedy),
+        (path is None, Mark.FAIL, "not found", remedy),
+        (name in machine.broken, Mark.FAIL, f"{path} does not run: {machine.broken.get(name)}", remedy),
     ]
 
 
