@@ -60,7 +60,6 @@ class Advice(Record):
     reason: str
 
 
-ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
 RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"]
 """What bounds a kernel, as a diagnosis names it."""
 ESCALATED_CAUSES = ("scheduling", "unknown")
