@@ -105,13 +105,10 @@ class Dumper:
     def _incumbent(self, folder: PurePosixPath) -> Files:
         """The editable files of the current session's incumbent. Raises `UsageError` if there is none of this task."""
         state = self._checkout.peek()
-        if state is None:
+        if state is None or PurePosixPath(state.started.task) != folder:
             raise UsageError(
-                "there is no session, so no incumbent to compare with; call start_session, or leave out compare"
-            )
-        if PurePosixPath(state.started.task) != folder:
-            raise UsageError(
-                f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare"
+                f"there is no session on {folder}, so no incumbent to compare with; call start_session, or leave out "
+                "compare"
             )
         return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
 
