@@ -102,7 +102,6 @@ def test_a_declared_space_is_the_product_after_the_original() -> None:
     assert {"TILE_M": 64, "occupancy": 1} in space.configs
     assert len(space.configs) == 5
     assert space.why == "declared"
-    assert "30 is a good limit" in declared(knobs(), {"TILE_M": [2**n for n in range(1, 40)]}).why
     with pytest.raises(SpaceError, match="more than a search takes"):
         declared(knobs(), {"TILE_M": list(range(1, 30)), "TILE_N": list(range(1, 30))})
     with pytest.raises(SpaceError, match="NAME=1,2,4"):

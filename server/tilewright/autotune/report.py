@@ -65,7 +65,6 @@ class AutotuneReport(Record):
     best: dict[str, Value] = Field(default_factory=dict, description="best config over all cases; empty: the original")
     best_by_case: dict[str, str] = Field(default_factory=dict, description="cases with another best config")
     configs: list[str] = Field(default_factory=list, description="best first; the rest is in the file")
-    more_configs: int = 0
     files: dict[str, str] = Field(default_factory=dict, description="what was written, or why not")
     next: str = ""
 
