@@ -16,7 +16,7 @@ from tilewright.evaluation.results import Environment
 from tilewright.frontends.protocol import FRONTENDS, need_packages
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
-from tilewright.knobs import Knobs, SpaceError, Value
+from tilewright.knobs import Knobs, Value
 from tilewright.repository import Files, Repository
 from tilewright.roofline.bounds import intensity_class
 from tilewright.rules import Rules
@@ -112,13 +112,10 @@ class Working:
         """The same with these knobs set, as `autotune` sets them. Raises `UsageError`."""
         if not config:
             return self
-        try:
-            knobs = self.knobs()
-            for name, value in config.items():
-                knobs.check(name, [value])
-            return replace(self, files={**self.files, **knobs.variant(config)})
-        except SpaceError as error:
-            raise UsageError(f"config: {error}") from None
+        knobs = self.knobs()
+        for name, value in config.items():
+            knobs.check(name, [value])
+        return replace(self, files={**self.files, **knobs.variant(config)})
 
 
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:

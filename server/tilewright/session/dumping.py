@@ -23,7 +23,6 @@ from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Case
 
-Compare = Literal["incumbent"]
 COMPILE_S = 60.0
 LIMIT_S = 600.0
 
@@ -47,7 +46,7 @@ class Dumper:
         stage: Stage,
         progress: Progress,
         wait_s: float = WAIT_S,
-        compare: Compare | None = None,
+        compare: Literal["incumbent"] | None = None,
         compile_s: float = COMPILE_S,
         case: Case | None = None,
         config: Mapping[str, Value] | None = None,
