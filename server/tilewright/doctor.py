@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -54,14 +53,15 @@ def this_machine() -> Machine:
     versions = {name: _version(name) for name in (*PACKAGES, *TOOLKIT)}
     packages = {name: version for name, version in versions.items() if version is not None}
     tools = {name: find_tool(name) for name in ("tileiras", "nvdisasm")}
-    commands = {name: [sys.executable, "-c", f"import {PACKAGES[name]}"] for name in PACKAGES if name in packages}
+    commands = {"git": ["git", "--version"]}
+    commands |= {name: [sys.executable, "-c", f"import {PACKAGES[name]}"] for name in PACKAGES if name in packages}
     commands |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
     python = [sys.executable, "-I"]
     commands["workers"] = [*python, "-m", "tilewright.isolation.supervisor", *python, "-c", WORKER]
     printed, broken = _run(commands)
     return Machine(
-        platform.system(), sys.version_info[:2], _git_version(), packages, tools["tileiras"], known_archs(),
-        tools["nvdisasm"], torch_cuda(), find_gpu(),
+        platform.system(), sys.version_info[:2], printed.get("git", "").strip() or None, packages,
+        tools["tileiras"], known_archs(), tools["nvdisasm"], torch_cuda(), find_gpu(),
         None if "workers" in broken else Isolation.model_validate_json(printed["workers"]), broken,
     )  # fmt: skip
 
@@ -201,9 +201,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _git_version() -> str | None:
-    if shutil.which("git") is None:
-        return None
-    return subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout.strip() or None
