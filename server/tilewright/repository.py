@@ -203,7 +203,6 @@ class Repository:
         candidate, number = name, 2
         while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
             candidate, number = f"{name}-{number}", number + 1
-        self._run("check-ref-format", "--branch", candidate)
         self._run("update-ref", f"refs/heads/{candidate}", self.head(), "0" * 40)
         self.switch(candidate)
         return candidate

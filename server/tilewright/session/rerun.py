@@ -19,7 +19,7 @@ from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.jobs import Progress, attended
-from tilewright.session.records import Started, replayed_in, sizes_secret
+from tilewright.session.records import Started, replayed_in
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
 from tilewright.text import Line, Mark
@@ -66,7 +66,7 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
         again = await runs.correctness(candidate, checked.secret, limit, tell, begun.known, versions)
         lines.append(compare_checks(checked.result, again))
         if measured is not None and measured.sizes is not None:
-            drawn = sizes_secret(measured.secret)
+            drawn = f"{measured.secret}-sizes"
             again = await runs.widely(candidate, drawn, tell, versions, limit, replayed_in(measured.first))
             lines.append(compare_checks(measured.sizes, again, "sizes"))
         if measured is not None:

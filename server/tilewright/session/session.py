@@ -33,7 +33,6 @@ from tilewright.session.records import (
     Settled,
     Started,
     replayed_in,
-    sizes_secret,
 )
 from tilewright.session.rows import close_iteration, gain_of
 from tilewright.session.standby import Standby
@@ -189,7 +188,7 @@ class Session:
         if state.sizes_due(first):
             sizes = await runs.widely(
                 files,
-                sizes_secret(secret),
+                f"{secret}-sizes",
                 _after("checking more sizes", tell),
                 self._versions(),
                 replayed=replayed_in(first),
