@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.repository import SANDBOX
 from tilewright.session.state import State
@@ -33,6 +34,8 @@ def export_session(checkout: Checkout, target: Path, session: str = "") -> str:
     `UsageError`."""
     folder = checkout.session_folder(session)
     started = State.of(checkout.journal(folder).entries).started
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
     repository, branch = checkout.repository, f"refs/heads/{started.branch}"
     refs = [branch, *repository.refs(f"refs/tilewright/{folder.name}")]
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
