@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tilewright.cases import Backend, Strict
 from tilewright.errors import UsageError
@@ -31,29 +31,19 @@ class Configuration(Strict):
         return None if self.backend == "auto" else Backend(self.backend)
 
 
-class _Tools(BaseModel):
-    tilewright: Configuration = Configuration()
-
-
-class _Project(BaseModel):
-    """Of pyproject.toml, what is read here."""
-
-    tool: _Tools = _Tools()
-
-
 _KNOWN = {"": list(Configuration.model_fields), "rules": list(Rules.model_fields)}
 
 
 def configuration_of(root: Path) -> Configuration:
     """The configuration of the repository at `root`; its task is an absolute path. Raises `UsageError`."""
     try:
-        project = _Project.model_validate(tomllib.loads((root / FILE).read_text(encoding="utf-8")))
+        project = tomllib.loads((root / FILE).read_text(encoding="utf-8"))
+        configuration = Configuration.model_validate(project.get("tool", {}).get("tilewright", {}))
     except FileNotFoundError:
         return Configuration()
     except ValidationError as error:
-        raise UsageError("; ".join(f"{FILE}: {line}" for line in problems(error, _KNOWN))) from None
-    except ValueError as error:
+        raise UsageError("; ".join(f"{FILE}: [tool.tilewright] {line}" for line in problems(error, _KNOWN))) from None
+    except (ValueError, AttributeError) as error:
         raise UsageError(f"{FILE} cannot be read: {error}") from None
-    configuration = project.tool.tilewright
     task = str(root / configuration.task) if configuration.task else ""
     return configuration.model_copy(update={"task": task})

@@ -308,7 +308,7 @@ def parse_values(texts: Iterable[str]) -> dict[str, list[Value]]:
 
 def _value(text: str) -> Value:
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
     except (SyntaxError, ValueError):
         return text
     return value if isinstance(value, bool | int | float | str) else text

@@ -60,7 +60,6 @@ class Advice(Record):
     reason: str
 
 
-ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
 RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"]
 """What bounds a kernel, as a diagnosis names it."""
 ESCALATED_CAUSES = ("scheduling", "unknown")
@@ -205,6 +204,12 @@ def multiplied(ratios: Sequence[Ratio]) -> Ratio:
     total = math.fsum(math.log(ratio.speedup) for ratio in ratios)
     half = math.hypot(*(math.log(ratio.high / ratio.low) / 2 for ratio in ratios))
     return Ratio(speedup=math.exp(total), low=math.exp(total - half), high=math.exp(total + half))
+
+
+def mean_of(ratios: Sequence[Ratio]) -> Ratio:
+    """The geometric mean of independent speedups."""
+    total, share = multiplied(ratios), 1 / len(ratios)
+    return Ratio(speedup=total.speedup**share, low=total.low**share, high=total.high**share)
 
 
 def agree(direct: Ratio, multiplied: Ratio) -> bool:

@@ -129,10 +129,14 @@ class Repository:
         listed = (Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree "))
         return sorted({self.root, *(folder.resolve() for folder in listed)})
 
-    def submodule_of(self, name: PurePosixPath) -> PurePosixPath | None:
-        """The submodule or other repository in this one that a path is or lies in."""
-        places = (place for place in (name, *name.parents) if place.parts and (self.root / place / ".git").exists())
-        return next(places, None)
+    def need_own(self, path: PurePosixPath) -> None:
+        """Raises `RepositoryError` for a path that is or lies in a submodule, or in another repository in this one."""
+        places = (place for place in (path, *path.parents) if place.parts and (self.root / place / ".git").exists())
+        if module := next(places, None):
+            raise RepositoryError(
+                f"{path} lies in the submodule {module}, which has commits of its own: work there, with `cd "
+                f"{self.root / module}`; an MCP server needs `tilewright serve --root {self.root / module}`"
+            )
 
     def whole(self, commit: str, wanted: Callable[[PurePosixPath], bool] = lambda _: True) -> Files:
         """The files of a commit, with those of its submodules that are `wanted`, at the commits that it names. A
@@ -199,7 +203,6 @@ class Repository:
         candidate, number = name, 2
         while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
             candidate, number = f"{name}-{number}", number + 1
-        self._run("check-ref-format", "--branch", candidate)
         self._run("update-ref", f"refs/heads/{candidate}", self.head(), "0" * 40)
         self.switch(candidate)
         return candidate

@@ -48,21 +48,11 @@ def complaint(problem: Any, known: Iterable[str]) -> str:
         others = f"known keys are {', '.join(names) or 'none'}"
         return f"unknown key; {f'did you mean {close[0]!r}?' if close else others}"
     text = "must be a number, true or false, or a text" if key in _ARMS else problem["msg"]
+    text = re.sub(r"^[A-Z][a-z]+ should ", "must ", text)
     text = re.sub(r" or instance of \w+| after validation, not \d+$|, unable to .*", "", text)
-    for words, plain in _PLAIN.items():
-        text = re.sub(words, plain, text)
     value = json.dumps(problem["input"], default=repr)
     return f"{text}, not {value if len(value) <= 60 else f'{value[:58]} …'}"
 
 
 _ARMS = ("int", "float", "str", "bool")
 """What pydantic calls the kinds of a value that may be of several."""
-_PLAIN = {
-    r"^[A-Z][a-z]+ should ": "must ",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "a valid boolean": "true or false",
-    "valid dictionary": "table",
-    "valid integer": "whole number",
-}
-"""Words of pydantic's, and plainer ones."""

@@ -1,9 +1,11 @@
-"""Text that people read: made safe to print, and cut to size."""
+"""Text that people read: made safe to print, cut to size, and the lines that say how things stand."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
 
@@ -25,3 +27,21 @@ def few(names: Sequence[str], most: int = 5) -> str:
     """Names in a list, of which no more than `most` are written out and the others counted."""
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+class Mark(StrEnum):
+    """How one thing that was checked stands."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was checked."""
+
+    what: str
+    mark: Mark
+    detail: str
+    remedy: str = ""

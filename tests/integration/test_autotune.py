@@ -36,7 +36,7 @@ def test_a_search_ranks_fails_confirms_and_applies(make_task: Callable[..., Path
     assert report.status == "passed", report.message
     by_config = dict(line.split(": ", 1) for line in report.configs)
     assert len(by_config) == 7
-    assert by_config["as it is"] == "modelled, 1.000x [0.990, 1.010]"
+    assert by_config["as it is"] == "modelled, 1.0000x (0.9901 to 1.0100)"
     assert by_config["TILE=48 occupancy=1"].startswith("failed, ")
     assert "power of two" in by_config["TILE=48 occupancy=1"]
     assert by_config["TILE=48 occupancy=8"].startswith("failed, ")

@@ -55,7 +55,7 @@ def test_a_hidden_case_on_which_the_baseline_is_wrong_is_left_out_and_not_counte
         assert "the baseline is wrong on it, too" in report.summary
         status = loop.status()
         assert "1 of 25 wrong results" in status.budget  # the one that was noted
-        assert any("N=515" in note and "tell the user" in note for note in status.notes)
+        assert any("N=515" in note and "was left out" in note for note in status.notes)
         await loop.run_benchmark(quiet)
         loop.revert()
         assert "PASS" in (await loop.append_result("a comment", quiet)).row
@@ -111,15 +111,11 @@ def test_a_keep_that_turns_out_to_be_wrong_is_revoked(make_task: Callable[..., P
         assert report.status is Status.WRONG_VALUES
         assert "the version kept last fails there, too, and the baseline does not: revoked" in report.message
         status = loop.status()
-        assert [(row.status, row.correctness) for row in status.tried] == [
-            ("keep", "PASS"), ("keep", "PASS"), ("revert", "FAIL"),
-        ]  # fmt: skip
-        assert "revoked in iteration 3: it fails on N=515" in status.tried[2].trust
+        kept = ["| PASS | keep |" in row for row in status.tried]
+        assert (kept, "| FAIL | revert |" in status.tried[2]) == ([True, True, False], True)
+        assert "revoked in iteration 3: it fails on N=515" in status.tried[2]
         assert "revoked in iteration 3" in (root / "sandbox" / "perf_results.md").read_text()
-        assert status.incumbent is not None
-        assert gained is not None
-        assert status.incumbent.commit != gained.commit
-        assert 1 < status.incumbent.speedup_over_baseline < gained.speedup_over_baseline
+        assert "" != status.incumbent != gained
         loop.revert()
         assert (root / "task" / "kernel.py").read_text() == right
         await loop.append_result("a comment", quiet)

@@ -44,11 +44,17 @@ def test_a_session_begins_with_the_defaults_of_the_file(make_task: Callable[...,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[tool.tilewright]\nbakend = "cpu"', "tool.tilewright.bakend: unknown key; did you mean 'backend'?"),
-        ('[tool.tilewright]\nbackend = "gpu"', "tool.tilewright.backend: must be 'auto', 'cuda' or 'cpu', not \"gpu\""),
-        ("[tool.tilewright.rules]\npatience = 0", "tool.tilewright.rules.patience: must be at least 1, not 0"),
-        ("tool = 3", "tool: must be a table, not 3"),
-        ("[tool.tilewright]\ntask = 3", "tool.tilewright.task: must be a valid string, not 3"),
+        ('[tool.tilewright]\nbakend = "cpu"', "[tool.tilewright] bakend: unknown key; did you mean 'backend'?"),
+        (
+            '[tool.tilewright]\nbackend = "gpu"',
+            "[tool.tilewright] backend: must be 'auto', 'cuda' or 'cpu', not \"gpu\"",
+        ),
+        (
+            "[tool.tilewright.rules]\npatience = 0",
+            "[tool.tilewright] rules.patience: must be greater than or equal to 1, not 0",
+        ),
+        ("[tool]\ntilewright = 3", "[tool.tilewright] must be a valid dictionary, not 3"),
+        ("[tool.tilewright]\ntask = 3", "[tool.tilewright] task: must be a valid string, not 3"),
     ],
 )
 def test_a_wrong_key_or_value_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:

@@ -190,7 +190,7 @@ def test_a_dump_that_a_candidate_forges_is_data_or_refused(
 def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]) -> None:
     async def scene(loop: Loop) -> None:
         dumper = Dumper(loop.checkout, loop.jobs)
-        with pytest.raises(UsageError, match="no session, so no incumbent to compare with; call start_session"):
+        with pytest.raises(UsageError, match="no session on task, so no incumbent to compare with; call start_session"):
             await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, compare="incumbent")
 
     play(make_task(), scene)
@@ -227,7 +227,7 @@ def test_another_config_is_compiled_without_an_edit(make_task: Callable[..., Pat
             other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config=config)
             assert own.kernels[0].grid[0] == 4 * other.kernels[0].grid[0]
             assert other.kernels[0].hints == own.kernels[0].hints | {"occupancy": 8}
-            with pytest.raises(UsageError, match="config: no tunable parameter 'TILES'"):
+            with pytest.raises(UsageError, match="no tunable parameter 'TILES'"):
                 await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config={"TILES": 1})
         finally:
             await dumper.close()

@@ -148,7 +148,7 @@ def test_the_row_says_it_too(make_task: Callable[..., Path]) -> None:
         loop.revert()
         await loop.append_result("atomics", quiet)
         row = loop.status().tried[-1]
-        assert row.trust.endswith("order of atomics not checked")
-        assert "order of atomics not checked: kernel.py:12" in row.reason
+        assert "order of atomics not checked] |" in row
+        assert "order of atomics not checked: kernel.py:12" in row
 
     play(make_task(), scene)

@@ -176,7 +176,7 @@ def test_one_call_holds_a_checkout_and_another_process_may_look(make_task: Calla
         await start(loop)
         other = Loop(root)
         with loop.checkout.held():
-            with pytest.raises(UsageError, match=r"in use by process \d+ on .*git worktree"):
+            with pytest.raises(UsageError, match=r"in use by process \d+;.*git worktree"):
                 other.revert()
             looking = other.status()
             assert "only looking" in looking.summary

@@ -96,15 +96,15 @@ def test_a_task_in_a_submodule_is_worked_on_there(make_task: Callable[..., Path]
     task = {name: (root / "task" / name).read_text() for name in ("kernel.py", "task.py")}
     inside = {f"task/{name}": text for name, text in task.items()}
     add_submodule(root, "kernels", inside | {"task/task.toml": SCALE_TOML})
-    there = "kernels, which has commits of its own: "
+    there = f"kernels, which has commits of its own: work there, with `cd {root}/kernels`"
 
     async def from_above(loop: Loop) -> None:
         for refused in (lambda: start(loop, "kernels/task"), lambda: start(loop, "kernels/task/task.toml")):
-            with pytest.raises(UsageError, match=rf"{there}`cd {root}/kernels`, where the task is task; an MCP server"):
+            with pytest.raises(UsageError, match=f"{there}; an MCP server"):
                 await refused()
-        with pytest.raises(UsageError, match=f"{there}`cd "):
+        with pytest.raises(UsageError, match=there):
             loop.task_of("kernels/task")
-        with pytest.raises(UsageError, match=f"{there}put the task's folder into that"):
+        with pytest.raises(UsageError, match=there):
             await start(loop)
 
     play(root, from_above)

@@ -120,8 +120,7 @@ def test_a_session_on_the_torch_example_keeps_the_fused_operation(tmp_path: Path
 
     async def scene(loop: Loop) -> None:
         state = await start(loop)
-        assert state.incumbent is not None
-        assert state.incumbent.latency.startswith("~")
+        assert ": ~" in state.incumbent
         source = fixed.read_text()
         tuned = source.replace("    values = x.float()", "    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)")
         assert tuned != source

@@ -224,7 +224,7 @@ def test_a_dump_holds_every_stage_and_what_was_specialised(make_task: Callable[.
     archs = ["sm_80", "sm_90", "sm_120"]
     words = {
         "ttir": "tt.divisibility = 16", "ttgir": "#ttg.blocked", "ptx": ".entry scale_kernel", "sass": "STG.E",
-        "cutile_ir": "ask for ttir", "remarks": "makes no remarks", "resources": "registers: ",
+        "cutile_ir": "there are ttir", "remarks": "gave no remarks", "resources": "registers: ",
     }  # fmt: skip
     found = dumped(root, {stage: (KERNEL, archs, stage) for stage in words})
     for stage, (report, text) in found.items():

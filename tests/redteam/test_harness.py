@@ -165,7 +165,6 @@ def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkey
         with pytest.raises(UsageError, match="protected files differ"):
             await loop.run_correctness(quiet, LIMIT_S)
         (root / "task.toml").write_text(task)
-        statuses = {row.status for row in loop.status().tried[1:]}
-        assert statuses == {"revert"}
+        assert all("| revert |" in row for row in loop.status().tried[1:])
 
     play(root, scene)

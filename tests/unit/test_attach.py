@@ -7,8 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tilewright.attach import called, function
 from tilewright.attach.finding import kernels_of, likeliest_test, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
-from tilewright.attach.repository import Wishes, chosen, need_own
+from tilewright.attach.repository import Wishes, chosen
 from tilewright.attach.trials import Limits, need_no_gpu
 from tilewright.attach.writing import frozen_copy
 from tilewright.errors import UsageError
@@ -294,10 +293,3 @@ def test_the_next_command_is_one_that_works_without_a_gpu(
     monkeypatch.setattr(function, "tried_out", lambda *given: Limits(inputs.cases, [], {}, []))
     proposal = function.completed({}, head, inputs, [], {}, [], print)
     assert proposal.then == then
-
-
-@pytest.mark.parametrize("target", ["sub/ops.py:gelu", "ops:gelu"])
-def test_the_command_for_a_submodule_works_in_its_folder(target: str) -> None:
-    holder: Any = SimpleNamespace(submodule_of=lambda name: PurePosixPath("sub"))
-    with pytest.raises(UsageError, match=rf"cd sub && tilewright init {target.removeprefix('sub/')}$"):
-        need_own(holder, "sub/ops.py", target)

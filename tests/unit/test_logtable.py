@@ -41,7 +41,7 @@ def iteration(number: int, name: str, outcome: Outcome, reason: Reason, detail: 
 
 SESSION = Session(
     name="scale-1", task="scale", folder="scale", began="", until="", advice="",
-    ended="", branch="", base="", device="", level=None, speedup=GAIN,
+    ended="", branch="", base="", device="", level=None, speedup=GAIN, how="1 keep",
     product=GAIN, direct=False, sustained=None, before_ms=2.0, after_ms=1.0, doubts=(), cases=(), configs=(),
     environment=(),
     iterations=(

@@ -49,17 +49,18 @@ def test_every_rule_has_a_bound_a_description_and_a_place_in_the_list() -> None:
     [
         ({"acept": 0.1}, "rules.acept: unknown key; did you mean 'accept'?"),
         ({"luck\x1b[2J": 1}, "rules.luck?[2J: unknown key; known keys are accept, minor"),
-        ({"accept": 2}, "rules.accept: must be at most 1"),
+        ({"accept": 2}, "rules.accept: must be less than or equal to 1"),
         ({"accept": float("nan")}, "rules.accept: must be a finite number"),
-        ({"floor": 0}, "rules.floor: must be at least 0.0005"),
-        ({"hidden_cases_to_keep": 1}, "rules.hidden_cases_to_keep: must be at least 12"),
+        ({"floor": 0}, "rules.floor: must be greater than or equal to 0.0005"),
+        ({"hidden_cases_to_keep": 1}, "rules.hidden_cases_to_keep: must be greater than or equal to 12"),
         (
             {"patience": 0, "accept": -1},
-            "rules.accept: must be at least 0, not -1; rules.patience: must be at least 1, not 0",
+            "rules.accept: must be greater than or equal to 0, not -1; "
+            "rules.patience: must be greater than or equal to 1, not 0",
         ),
-        ({"patience": 2.5}, "rules.patience: must be a whole number"),
-        ({"patience": True}, "rules.patience: must be a whole number"),
-        ({"stop_on_minor_gain": 1}, "rules.stop_on_minor_gain: must be true or false"),
+        ({"patience": 2.5}, "rules.patience: must be a valid integer"),
+        ({"patience": True}, "rules.patience: must be a valid integer"),
+        ({"stop_on_minor_gain": 1}, "rules.stop_on_minor_gain: must be a valid boolean"),
     ],
 )
 def test_what_is_not_allowed_is_refused_with_what_is(settings: dict[str, object], words: str) -> None:

@@ -91,9 +91,9 @@ SCALAR = "must be a number, true or false, or a text"
     [
         ("start_session", {"task": 3}, "task: must be a valid string, not 3"),
         ("start_session", {"task": "t", "backend": "gpu"}, "backend: must be 'auto', 'cuda' or 'cpu', not \"gpu\""),
-        ("start_session", {"task": "t", "rules": 3}, "rules: must be a table, not 3"),
+        ("start_session", {"task": "t", "rules": 3}, "rules: must be a valid dictionary, not 3"),
         ("start_session", {"task": "t", "include_dirty": "eh"},
-         'include_dirty: must be true or false, not "eh"'),
+         'include_dirty: must be a valid boolean, not "eh"'),
         ("start_session", {"task": "t", "bakend": "cpu"},
          "bakend: unknown key; did you mean 'backend'?"),
         ("append_result", {"optimization": 3}, "optimization: must be a valid string, not 3"),
@@ -101,13 +101,14 @@ SCALAR = "must be a number, true or false, or a text"
         ("append_result", {"optimization": "x", "root_cause": "y"},
          "root_cause: must be 'memory', 'compute', 'latency', 'launch', 'scheduling' or 'unknown', not \"y\""),
         ("session_status", {"verbose": True}, "verbose: unknown key; known keys are none"),
-        ("dump_ir", {"compile_seconds": 0}, "compile_seconds: must be at least 1, not 0"),
+        ("dump_ir", {"compile_seconds": 0}, "compile_seconds: must be greater than or equal to 1, not 0"),
         ("dump_ir", {"arch": "sm_90"}, 'arch: must be a valid list, not "sm_90"'),
         ("dump_ir", {"arch": ["null", "x"]}, "arch[0]: must match pattern '^sm_\\d{2,3}$', not \"x\""),
         ("dump_ir", {"compare": "nothing"}, "compare: must be 'incumbent', not \"nothing\""),
         ("dump_ir", {"case": {"M": [1]}}, f"case.M: {SCALAR}, not [1]"),
         ("dump_ir", {"case": {"M": [1], "N": [2]}, "compile_seconds": 0},
-         f"compile_seconds: must be at least 1, not 0; case.M: {SCALAR}, not [1]; case.N: {SCALAR}, not [2]"),
+         "compile_seconds: must be greater than or equal to 1, not 0; "
+         f"case.M: {SCALAR}, not [1]; case.N: {SCALAR}, not [2]"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_wrong_argument(tool: str, arguments: dict[str, Any], text: str) -> None:

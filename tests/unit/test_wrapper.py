@@ -17,12 +17,13 @@ import torch
 from tests.conftest import SCALE_KERNEL
 from tests.corpus import EXAMPLES, Example, operations
 from tests.unit.test_corpus import _stand_in, compare, exact, inputs_of  # noqa: F401 (the fixture)
-from tilewright.autotune.report import SearchResult, Speedup, Tried
+from tilewright.autotune.report import SearchResult, Tried
 from tilewright.autotune.searching import Wanted
 from tilewright.autotune.wrapper import wrapper_refusal, wrapper_source
 from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
+from tilewright.policy import Ratio
 from tilewright.session.beginning import Working
 from tilewright.task import Task, TaskFile
 
@@ -34,7 +35,7 @@ KINDS = {
 
 
 def result_of(space: list[dict[str, Any]], best: dict[str, Any]) -> SearchResult:
-    speedup = Speedup(value=1.5, low=1.4, high=1.6)
+    speedup = Ratio(speedup=1.5, low=1.4, high=1.6)
     tried = [Tried(config=config, place="best" if config == best else "measured", speedup=speedup) for config in space]
     return SearchResult(
         status=Status.PASSED, task="t", backend="cpu", device="NVIDIA H200 (modelled)", tried=tried, best=best,

@@ -21,7 +21,6 @@ from tilewright.attach.repository import (
     draft,
     named_after,
     need_name,
-    need_own,
     tried,
 )
 from tilewright.attach.sizes import HEADS, Dimension
@@ -46,7 +45,7 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
     if wishes.entry:
         return _of_function(own, files, wishes, tell)
     kernel, test = chosen(files, wishes)
-    need_own(own, kernel.path, "")
+    own.need_own(PurePosixPath(kernel.path))
     select = wishes.select or kernel.backend * (kernel.backend in test.text)
     try:
         wanted = Wishes(kernel.path, name=wishes.name, test=wishes.test or test.path, select=select)
@@ -98,7 +97,7 @@ def _of_function(own: Repository, files: Files, wishes: Wishes, tell: Callable[[
     editable = [file for file, language in kernels if file and language == frontend]
     editable = list(dict.fromkeys([*editable, defining]))
     for file in editable:
-        need_own(own, file, wishes.entry)
+        own.need_own(PurePosixPath(file))
     head: dict[str, Any] = {
         "name": name,
         "entry": entry,

@@ -121,15 +121,6 @@ def committed(root: Path) -> tuple[Repository, Files]:
     return repository, repository.whole(repository.head())
 
 
-def need_own(repository: Repository, path: str, target: str) -> None:
-    """Raises `UsageError` where a file to edit lies in a submodule: its commits are not those of the repository."""
-    if inside := repository.submodule_of(PurePosixPath(path)):
-        raise UsageError(
-            f"{path} lies in the submodule {inside}, which has commits of its own: commit a branch there, and give "
-            f"init that folder: cd {inside} && tilewright init {target.removeprefix(f'{inside}/')}".rstrip()
-        )
-
-
 def named_after(word: str) -> str:
     """A task's name made of a file's or a function's, in ASCII."""
     return re.sub(r"[^a-z0-9_-]", "_", word.casefold()).strip("_-")[:64] or "kernel"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,22 +9,12 @@ from pydantic import Field
 
 from tilewright.evaluation.results import Status
 from tilewright.knobs import Value
+from tilewright.policy import Ratio
 from tilewright.session.reports import Figure, RunState
 from tilewright.text import cut
 from tilewright.wire.record import Record
 
 Place = Literal["best", "measured", "modelled", "pruned", "failed"]
-
-
-class Speedup(Record):
-    """A speedup over the original config, with its interval."""
-
-    value: Figure
-    low: Figure
-    high: Figure
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f}x [{self.low:.3f}, {self.high:.3f}]"
 
 
 class Tried(Record):
@@ -35,8 +24,8 @@ class Tried(Record):
     place: Place
     why: str = Field("", description="why it was pruned or failed")
     ms: dict[str, Figure] = Field(default_factory=dict, description="latency by case")
-    by_case: dict[str, Speedup] = Field(default_factory=dict, description="speedup over the original in each case")
-    speedup: Speedup | None = Field(None, description="geometric mean over the cases")
+    by_case: dict[str, Ratio] = Field(default_factory=dict, description="speedup over the original in each case")
+    speedup: Ratio | None = Field(None, description="geometric mean over the cases")
 
     @property
     def line(self) -> str:
@@ -57,7 +46,7 @@ class SearchResult(Record):
     tried: list[Tried] = Field(default_factory=list)
     best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
     best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
-    confirmed: Speedup | None = Field(None, description="of the best, measured anew against the original")
+    confirmed: Ratio | None = Field(None, description="of the best, measured anew against the original")
     confirmation: str = Field("", description="why the original stays")
     checked: list[dict[str, Value]] = Field(
         default_factory=list, description="configs whose results were compared with the reference, the original first"
@@ -76,7 +65,6 @@ class AutotuneReport(Record):
     best: dict[str, Value] = Field(default_factory=dict, description="best config over all cases; empty: the original")
     best_by_case: dict[str, str] = Field(default_factory=dict, description="cases with another best config")
     configs: list[str] = Field(default_factory=list, description="best first; the rest is in the file")
-    more_configs: int = 0
     files: dict[str, str] = Field(default_factory=dict, description="what was written, or why not")
     next: str = ""
 
@@ -84,12 +72,3 @@ class AutotuneReport(Record):
 def label(config: Mapping[str, Value]) -> str:
     """A config as one short line."""
     return " ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
-
-
-def geometric(speedups: list[Speedup]) -> Speedup:
-    """The geometric mean of speedups of independent cases, with its interval."""
-    count = len(speedups)
-    mean = math.fsum(math.log(one.value) for one in speedups) / count
-    low = math.sqrt(math.fsum(math.log(one.value / one.low) ** 2 for one in speedups)) / count
-    high = math.sqrt(math.fsum(math.log(one.high / one.value) ** 2 for one in speedups)) / count
-    return Speedup(value=math.exp(mean), low=math.exp(mean - low), high=math.exp(mean + high))

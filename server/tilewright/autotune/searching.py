@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
+from tilewright.autotune.report import SearchResult, Tried, label
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Raced, Status
+from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.knobs import SpaceError, Value
+from tilewright.policy import Ratio, mean_of, ratio_of
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs
@@ -26,7 +27,6 @@ CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 SAME = "the same program as "
 """How the reason begins why a config is left out of which another's measurement says all."""
-Result = TypeVar("Result", BenchmarkResult, CorrectnessResult)
 
 
 class SearchFailed(Exception):
@@ -48,7 +48,7 @@ class Wanted:
 
 async def search(wanted: Wanted, backend: Backend, runs: Runs, tell: Tell) -> SearchResult:
     """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status,
-    and so does a run that is void twice. Raises `SpaceError` and `UsageError`."""
+    and so does a run that is void. Raises `SpaceError` and `UsageError`."""
     started = time.monotonic()
     knobs, environment = wanted.found.knobs(), await runs.environment()
     space = (
@@ -140,7 +140,7 @@ class _Search:
         if all(raced.dropped and not raced.rounds for raced in timed):
             return Tried(config=config, place="pruned", why=timed[0].message)
         by_case = {
-            case: Speedup(value=raced.speedup, low=raced.low or raced.speedup, high=raced.high or raced.speedup)
+            case: Ratio(speedup=raced.speedup, low=raced.low or raced.speedup, high=raced.high or raced.speedup)
             for case, raced in zip(cases, timed, strict=True)
             if raced.speedup is not None
         }
@@ -150,10 +150,10 @@ class _Search:
             why="it left the race early" if all(raced.dropped for raced in timed) else "",
             ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
             by_case=by_case,
-            speedup=geometric([*by_case.values()]) if len(by_case) == len(cases) else None,
+            speedup=mean_of([*by_case.values()]) if len(by_case) == len(cases) else None,
         )
 
-    async def _confirmed(self) -> tuple[int, Speedup | None, str]:
+    async def _confirmed(self) -> tuple[int, Ratio | None, str]:
         """The best config over all cases that is right, and faster when it is measured anew; or the original, and why
         it stays."""
         why = "no config is better than the original by more than can be measured"
@@ -162,14 +162,14 @@ class _Search:
             if best == ORIGINAL:
                 break
             self._tell(f"confirming the best config: {label(self._configs[best])}")
-            found: Speedup | str = await self._wrong(best) or await self._measured_anew(best)
-            if isinstance(found, Speedup):
+            found: Ratio | str = await self._wrong(best) or await self._measured_anew(best)
+            if isinstance(found, Ratio):
                 return best, found, ""
             why = found
             self._fail(best, why)
         return ORIGINAL, None, why
 
-    def _best_by_case(self, confirmed: Speedup | None) -> dict[str, int]:
+    def _best_by_case(self, confirmed: Ratio | None) -> dict[str, int]:
         return {case: self._first(here, case) if confirmed else ORIGINAL for case, here in self._stayed.items()}
 
     def _first(self, numbers: set[int], case: str | None = None) -> int:
@@ -178,7 +178,7 @@ class _Search:
         def gain(number: int) -> float:
             one = self._tried[number]
             speedup = one.by_case.get(case) if case is not None else one.speedup
-            return speedup.value if speedup is not None and speedup.low > 1 else 1.0
+            return speedup.speedup if speedup is not None and speedup.low > 1 else 1.0
 
         return max([ORIGINAL, *sorted(numbers)], key=gain)
 
@@ -200,35 +200,25 @@ class _Search:
         return f"{found.status}: {found.message}"
 
     async def _check(self, number: int) -> CorrectnessResult:
-        return await self._twice(
-            lambda: self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
-        )
-
-    async def _twice(self, run: Callable[[], Awaitable[Result]]) -> Result:
-        """What a run gives, made once more where it is void, which is no config's fault. Raises `SearchFailed` where it
-        is void again."""
-        found = await run()
-        if found.status is Status.VOID:
-            self._tell(f"void, and run again: {found.message}")
-            found = await run()
+        found = await self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
         if found.status is Status.VOID:
             raise SearchFailed(Status.VOID, found.message)
         return found
 
-    async def _measured_anew(self, number: int) -> Speedup | str:
+    async def _measured_anew(self, number: int) -> Ratio | str:
         """A config against the original once more, or why that shows no gain."""
         original = self._variants[ORIGINAL]
-        found = await self._twice(
-            lambda: self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
-        )
+        found = await self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
+        if found.status is Status.VOID:
+            raise SearchFailed(Status.VOID, found.message)
         if found.same:
             return "it compiles to the same program as the original"
-        if found.speedup is None or found.speedup_low is None or found.speedup_high is None:
+        ratio = ratio_of(found)
+        if ratio is None:
             return f"it could not be measured anew: {found.status}: {found.message}"
-        speedup = Speedup(value=found.speedup, low=found.speedup_low, high=found.speedup_high)
-        return speedup if speedup.low > 1 else f"measured anew the gain is gone: {speedup}"
+        return ratio if ratio.low > 1 else f"measured anew the gain is gone: {ratio}"
 
 
 def _rank(one: Tried) -> tuple[int, float]:
     order = {"best": 0, "measured": 1, "modelled": 1, "pruned": 2, "failed": 3}
-    return order[one.place], -one.speedup.value if one.speedup is not None else 0.0
+    return order[one.place], -one.speedup.speedup if one.speedup is not None else 0.0

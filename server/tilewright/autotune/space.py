@@ -12,8 +12,6 @@ from typing import Any
 from tilewright.knobs import HINTS, MATMUL, Knobs, SpaceError, Value
 from tilewright.repository import Files
 
-ADVISED = 30
-"""Configs above which a space is called large."""
 MOST = 400
 """Configs that one search takes."""
 OPEN = "none"
@@ -69,8 +67,7 @@ def declared(knobs: Knobs, values: Mapping[str, Sequence[Value]]) -> Space:
             for choice in product
         ],
     )
-    large = f"; {len(configs)} configs, and {ADVISED} is a good limit: each is compiled, a second or more"
-    return Space(configs, f"declared{large if len(configs) > ADVISED else ''}")
+    return Space(configs, "declared")
 
 
 def _is_open(knobs: Knobs, name: str, value: Value) -> bool:

@@ -135,7 +135,6 @@ def _report(result: SearchResult, files: dict[str, str], applied: str) -> Autotu
         best=result.best,
         best_by_case={case: label(config) for case, config in result.best_by_case.items() if config != result.best},
         configs=[one.line for one in result.tried[:SHOWN]],
-        more_configs=max(len(result.tried) - SHOWN, 0),
         files=files,
         next=applied or ("call autotune again with apply to write it into the editable files" if result.best else ""),
     )

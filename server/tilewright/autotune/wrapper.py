@@ -8,7 +8,6 @@ from string import Template
 
 from tilewright.autotune.report import SearchResult, label
 from tilewright.autotune.searching import Wanted
-from tilewright.errors import UsageError
 from tilewright.knobs import HINTS, Knobs
 from tilewright.task import Frontend
 
@@ -21,10 +20,7 @@ def wrapper_refusal(wanted: Wanted, result: SearchResult) -> str:
         return "the wrapper is for cuTile kernels"
     if not any((result.best, *result.best_by_case.values())):
         return "the original stays, for every case"
-    try:
-        entry = wanted.found.entry_file
-    except UsageError as error:
-        return str(error)
+    entry = wanted.found.entry_file
     if entry not in wanted.found.files:
         return f"{entry}, which defines the entry point, is not editable: the wrapper changes it alone"
     knobs = wanted.found.knobs()

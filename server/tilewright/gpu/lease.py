@@ -31,7 +31,7 @@ def lease(uuid: str, wait_s: float, on_wait: Callable[[str], None], device: Path
         deadline = time.monotonic() + wait_s
         tell_at = 0.0
         while not _taken(lock):
-            now, who = time.monotonic(), _holder(lock)
+            now, who = time.monotonic(), holder_of(os.fstat(lock)) or "another process"
             if now >= deadline:
                 raise GpuBusy(f"GPU {uuid} is in use by {who}; it did not get free within {wait_s:.0f} s")
             if now >= tell_at:
@@ -48,7 +48,7 @@ def whose(uuid: str, device: Path | None = None) -> str:
     """Who holds the GPU `uuid`; empty if nobody does, or that cannot be told. `device` is as in `lease`."""
     with contextlib.suppress(OSError), _lock(uuid, device) as lock:
         if not _taken(lock):
-            return _holder(lock)
+            return holder_of(os.fstat(lock)) or "another process"
         fcntl.flock(lock, fcntl.LOCK_UN)
     return ""
 
@@ -82,13 +82,12 @@ def _taken(lock: int) -> bool:
     return True
 
 
-def _holder(lock: int) -> str:
-    """Who holds the GPU, by the kernel's list of locks."""
-    about = os.fstat(lock)
-    place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+def holder_of(file: os.stat_result) -> str:
+    """Who holds the lock on a file, by the kernel's list of locks; empty if that cannot be told."""
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
-            _, kind, _, _, pid, file, *_ = line.split()
-            if (kind, file) == ("FLOCK", place):
+            _, kind, _, _, pid, where, *_ = line.split()
+            if (kind, where) == ("FLOCK", place):
                 return f"process {pid}"
-    return "another process"
+    return ""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.errors import UsageError
@@ -29,6 +28,7 @@ from tilewright.interface.terminal import (
     place_of,
     print_answer,
     print_json,
+    print_lines,
     print_progress,
 )
 from tilewright.interface.toolcommands import Group, add_tools
@@ -242,19 +242,7 @@ def doctor_command(
         resolved = done(doctor.resolutions)
         print_answer(as_json, resolved, "; ".join(resolved))
         return
-    findings = [*doctor.examine(doctor.this_machine()), doctor.confinement()]
-    missing = [finding for finding in findings if finding.state is doctor.State.MISSING]
-    colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
-    lines: list[Text | str] = []
-    for finding in findings:
-        what = Text.assemble((f"{finding.state:8}", colours[finding.state]), f" {finding.name:10} {finding.detail}")
-        lines += [what, *([f"{'':20}to fix it: {finding.remedy}"] if finding.remedy else [])]
-    print_answer(
-        as_json, lines, f"missing: {', '.join(finding.name for finding in missing) or 'nothing'}",
-        status="failed" if missing else "passed", findings=findings,
-        next="; ".join(dict.fromkeys(finding.remedy for finding in missing)),
-    )  # fmt: skip
-    raise typer.Exit(1 if missing else 0)
+    print_lines(doctor.examine(doctor.this_machine()), as_json)
 
 
 @app.command()

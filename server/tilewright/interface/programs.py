@@ -110,7 +110,5 @@ def _read(file: Path) -> Program:
 
     try:
         return read(file)
-    except ProgramError as error:
+    except (ProgramError, OSError) as error:
         raise failed(f"{file} is no device program that can be used: {error}") from None
-    except OSError as error:
-        raise failed(f"{file} cannot be read: {error.strerror}") from None

@@ -19,11 +19,10 @@ from tilewright.bundled import references
 from tilewright.errors import UsageError
 from tilewright.files import repository_of
 from tilewright.skillpack import HOST, uri
-from tilewright.text import printable
+from tilewright.text import Line, Mark, printable
 from tilewright.tools import table
 
 if TYPE_CHECKING:
-    from tilewright.session.verification import Line
     from tilewright.tools.tool import Tool
 
 console = Console(markup=False, highlight=False, soft_wrap=True)
@@ -155,10 +154,13 @@ def print_answer(as_json: bool, lines: Iterable[Any], summary: str, **fields: An
 
 
 def print_lines(lines: list[Line], as_json: bool) -> None:
-    """What was checked, a line each; ends the command, with 1 where anything failed."""
-    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
-    if as_json:
-        print_json(lines)
-    for line in [] if as_json else lines:
-        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", printable(line.detail))
-    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)
+    """How things stand, a line each, and the command that fixes what fails; ends the command, with 1 where any does."""
+    colours = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "red"}
+    failed = [line.what for line in lines if line.mark is Mark.FAIL]
+    shown = []
+    for line in lines:
+        shown.append(Text.assemble((f"{line.mark:5}", colours[line.mark]), f" {line.what:16} {printable(line.detail)}"))
+        shown += [Text(f"{'':23}to fix it: {line.remedy}")] if line.remedy else []
+    status = "failed" if failed else "passed"
+    print_answer(as_json, shown, f"failed: {', '.join(failed) or 'nothing'}", status=status, checks=lines)
+    raise typer.Exit(1 if failed else 0)

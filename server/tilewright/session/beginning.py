@@ -16,7 +16,7 @@ from tilewright.evaluation.results import Environment
 from tilewright.frontends.protocol import FRONTENDS, need_packages
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
-from tilewright.knobs import Knobs, SpaceError, Value
+from tilewright.knobs import Knobs, Value
 from tilewright.repository import Files, Repository
 from tilewright.roofline.bounds import intensity_class
 from tilewright.rules import Rules
@@ -40,39 +40,24 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long or holds a NUL
         is_there = False
     if not is_there:
-        raise UsageError(f"task {named}: no such file or folder in {checkout.base}{_meant(checkout, task)}")
+        raise UsageError(f"task {named}: no such file or folder in {checkout.base}{_meant(checkout)}")
     if not path.is_relative_to(checkout.root):
         raise UsageError(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
     for folder in (path, *path.parents):
         if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
-            return need_own(checkout, PurePosixPath(folder.relative_to(checkout.root).as_posix()))
-    meant = _meant(checkout, task) or ": `tilewright init` writes one"
+            found = PurePosixPath(folder.relative_to(checkout.root).as_posix())
+            checkout.repository.need_own(found)
+            return found
+    meant = _meant(checkout) or ": `tilewright init` writes one"
     raise UsageError(f"no task.toml is in {named} or in a folder above it{meant}")
 
 
-def _meant(checkout: Checkout, task: str) -> str:
-    """A question for the one task that lies below a path, or whose folder's path ends so. Empty if there are several,
-    or none."""
-    below = PurePosixPath(os.path.relpath(checkout.base / task, checkout.root))
-    folders = [
-        folder
-        for folder in checkout.repository.folders_with("task.toml")
-        if folder.is_relative_to(below) or f"/{folder}".endswith(f"/{task.strip('/')}")
-    ]
+def _meant(checkout: Checkout) -> str:
+    """A question for the repository's task; empty if it has several, or none."""
+    folders = checkout.repository.folders_with("task.toml")
     if len(folders) != 1:
         return ""
     return f"; did you mean {os.path.relpath(checkout.root / folders[0], checkout.base)}?"
-
-
-def need_own(checkout: Checkout, folder: PurePosixPath) -> PurePosixPath:
-    """Return a task's folder. Raises `UsageError` if it lies in a submodule."""
-    if module := checkout.repository.submodule_of(folder):
-        place = checkout.root / module
-        raise UsageError(
-            f"task {folder} lies in the submodule {module}, which has commits of its own: `cd {place}`, where the task "
-            f"is {folder.relative_to(module)}; an MCP server needs `tilewright serve --root {place}`"
-        )
-    return folder
 
 
 def session_on(checkout: Checkout, folder: PurePosixPath) -> Started | None:
@@ -127,13 +112,10 @@ class Working:
         """The same with these knobs set, as `autotune` sets them. Raises `UsageError`."""
         if not config:
             return self
-        try:
-            knobs = self.knobs()
-            for name, value in config.items():
-                knobs.check(name, [value])
-            return replace(self, files={**self.files, **knobs.variant(config)})
-        except SpaceError as error:
-            raise UsageError(f"config: {error}") from None
+        knobs = self.knobs()
+        for name, value in config.items():
+            knobs.check(name, [value])
+        return replace(self, files={**self.files, **knobs.variant(config)})
 
 
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
@@ -162,11 +144,7 @@ def check_tree(
     tracked = repository.files(head)
     names = [*editable, *((folder / name).as_posix() for name in definition_of(task))]
     for name in names:
-        if module := repository.submodule_of(PurePosixPath(name)):
-            raise UsageError(
-                f"{name} lies in the submodule {module}, which has commits of its own: put the task's folder into that "
-                "submodule, and work there"
-            )
+        repository.need_own(PurePosixPath(name))
     if missing := [name for name in names if name not in tracked]:
         places = dict.fromkeys(str(folder) if PurePosixPath(name).is_relative_to(folder) else name for name in missing)
         raise UsageError(f"not committed: {few(missing)}; run `git add {' '.join(places)}` and `git commit` first")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from filelock import FileLock, Timeout
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
+from tilewright.gpu.lease import holder_of
 from tilewright.ledger import Journal, JournalAltered
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import report
@@ -97,43 +96,26 @@ class Checkout:
         self.root = self.repository.root
         self.sandbox = self.root / SANDBOX
         self._lock = FileLock(self.repository.git_dir / "tilewright.lock")
-        self._holder = self.repository.git_dir / "tilewright-holder"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the checkout for one call, or for the run that it waits for. Raises `UsageError` naming the process
         that has it."""
         try:
-            self._lock.acquire(timeout=0.1, poll_interval=0.01)  # `held_elsewhere` has it for less than that
+            acquired = self._lock.acquire(timeout=0)
         except Timeout:
+            who = self.held_elsewhere() or "another process"
             raise UsageError(
-                f"this checkout is in use by {self._named_holder()}; wait for it or end that process, or work in "
+                f"this checkout is in use by {who}; wait for it or end that process, or work in "
                 "another worktree (`git worktree add ../other`)"
             ) from None
-        try:
-            text = f"process {os.getpid()} on {socket.gethostname()}"
-            if self._named_holder() != text:  # a call that changes nothing writes nothing
-                write_atomically(self._holder, text)
+        with acquired:
             yield
-        finally:
-            self._lock.release()
 
     def held_elsewhere(self) -> str:
-        """Which other process holds the checkout; empty if none does, or if this user may only read here."""
-        if self._lock.is_locked:
-            return ""
-        try:
-            with self._lock.acquire(timeout=0):
-                return ""
-        except Timeout:
-            return self._named_holder()
-        except PermissionError:
-            return ""
-
-    def _named_holder(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._holder.read_text()
-        return "another process"
+        """Which other process holds the checkout; empty if none does, or that cannot be told."""
+        file = Path(self._lock.lock_file)
+        return "" if self._lock.is_locked or not file.exists() else holder_of(file.stat())
 
     def current_folder(self) -> Path | None:
         """The folder of the session that this checkout is on, or None before its first."""

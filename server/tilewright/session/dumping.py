@@ -23,7 +23,6 @@ from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Case
 
-Compare = Literal["incumbent"]
 COMPILE_S = 60.0
 LIMIT_S = 600.0
 
@@ -47,7 +46,7 @@ class Dumper:
         stage: Stage,
         progress: Progress,
         wait_s: float = WAIT_S,
-        compare: Compare | None = None,
+        compare: Literal["incumbent"] | None = None,
         compile_s: float = COMPILE_S,
         case: Case | None = None,
         config: Mapping[str, Value] | None = None,
@@ -105,13 +104,10 @@ class Dumper:
     def _incumbent(self, folder: PurePosixPath) -> Files:
         """The editable files of the current session's incumbent. Raises `UsageError` if there is none of this task."""
         state = self._checkout.peek()
-        if state is None:
+        if state is None or PurePosixPath(state.started.task) != folder:
             raise UsageError(
-                "there is no session, so no incumbent to compare with; call start_session, or leave out compare"
-            )
-        if PurePosixPath(state.started.task) != folder:
-            raise UsageError(
-                f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare"
+                f"there is no session on {folder}, so no incumbent to compare with; call start_session, or leave out "
+                "compare"
             )
         return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -70,7 +69,7 @@ def whole_text(dumped: Dumped, before: Dumped | None, stage: Stage) -> str:
         known = _known(old, new)
         name = f"==== {known.made.kernel} for {known.made.arch}:"
         if before is None:
-            text = _resources_text(known) if stage == "resources" else _STAGE_TEXT[stage](known.made)
+            text = _resources_text(known) if stage == "resources" else _stage_text(known.made, stage)
             parts += [f"{name} {stage} ====", text]
             continue
         of: Stage = ("ttir" if known.made.is_triton else "cutile_ir") if stage == "resources" else stage
@@ -102,8 +101,6 @@ def _summary(dumped: Dumped, before: Dumped | None) -> str:
         return "\n".join([*lines[:16], *more])
     if before is None:
         return f"{NOTHING}; {_counted(dumped.operations)}"
-    if before.operations == dumped.operations:
-        return f"{NOTHING}; the same operations as the incumbent's: {_counted(dumped.operations)}"
     return f"{NOTHING}; {_counted(dumped.operations)}; the incumbent: {_counted(before.operations)}"
 
 
@@ -149,22 +146,26 @@ def _difference(old: Compilation, new: Compilation, stage: Stage) -> list[str]:
         return opcode_difference(getattr(old, stage), getattr(new, stage))
     if stage in ("cutile_ir", "tile_ir", "ttir", "ttgir"):
         return ir_difference(getattr(old, stage), getattr(new, stage))
-    before, after = (_STAGE_TEXT[stage](one) for one in (old, new))
+    before, after = (_stage_text(made, stage) for made in (old, new))
     return [] if before == after else ["-- incumbent", before, "-- candidate", after]
 
 
-def _of_cutile(made: Compilation, text: str) -> str:
-    return "(a Triton kernel has no such stage: ask for ttir or ttgir)" if made.is_triton else text
+def _stage_text(made: Compilation, stage: Stage) -> str:
+    match stage:
+        case "remarks":
+            text = "\n".join(map(str, made.remarks))
+        case "mix":
+            text = mix_table(made.mix) if made.mix else ""
+        case _:
+            text = getattr(made, stage)
+    return text or f"(the compiler gave no {stage}: {_HAVE[made.is_triton]})"
 
 
-def _of_triton(made: Compilation, text: str) -> str:
-    return text if made.is_triton else "(only Triton kernels have this stage: ask for cutile_ir, tile_ir or sass)"
-
-
-def _remarks_text(made: Compilation) -> str:
-    if made.is_triton:
-        return "(Triton's compiler makes no remarks)"
-    return "\n".join(map(str, made.remarks)) or "(the compiler made no remark)"
+_HAVE = {
+    False: "of a cuTile kernel there are cutile_ir, tile_ir, sass, remarks and mix",
+    True: "of a Triton kernel there are ttir, ttgir, ptx, sass and mix",
+}
+"""The stages of a kernel, by whether it is Triton's."""
 
 
 def _resources_text(kernel: DumpedKernel) -> str:
@@ -175,18 +176,6 @@ def _resources_text(kernel: DumpedKernel) -> str:
     if made.resources is not None:
         lines += [f"{name}: {value}" for name, value in _present(made).items()]
     return "\n".join([*lines, f"compiled in {made.seconds:.2f} s"])
-
-
-_STAGE_TEXT: dict[Stage, Callable[[Compilation], str]] = {
-    "cutile_ir": lambda made: _of_cutile(made, made.cutile_ir),
-    "tile_ir": lambda made: _of_cutile(made, made.tile_ir),
-    "ttir": lambda made: _of_triton(made, made.ttir),
-    "ttgir": lambda made: _of_triton(made, made.ttgir),
-    "ptx": lambda made: _of_triton(made, made.ptx),
-    "sass": lambda made: made.sass,
-    "remarks": _remarks_text,
-    "mix": lambda made: mix_table(made.mix) if made.mix else "(no machine code)",
-}
 
 
 def _present(made: Compilation) -> dict[str, Any]:

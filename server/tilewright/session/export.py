@@ -34,8 +34,6 @@ def export_session(checkout: Checkout, target: Path, session: str = "") -> str:
     `UsageError`."""
     folder = checkout.session_folder(session)
     started = State.of(checkout.journal(folder).entries).started
-    if not target.parent.is_dir():
-        raise UsageError(f"{target.parent}: no such folder")
     if target.is_dir():
         raise UsageError(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
     repository, branch = checkout.repository, f"refs/heads/{started.branch}"

@@ -35,7 +35,7 @@ async def run_iteration(
 ) -> IterationReport:
     """Take the edited files to their row, from the stage on record. `go_on`: what the last answer stopped for is
     decided."""
-    name, _ = named(optimization, root_cause)
+    name = named(optimization)
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
     state = loop.state()

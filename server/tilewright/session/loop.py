@@ -271,7 +271,7 @@ class Loop:
         key = self.state().started.session
         if self._job is None or not self._job.answers("append_result", key):
             with self._acting("append_result", Phase.RESOLVED) as session:
-                session.close(*named(optimization, root_cause))
+                session.close(named(optimization), root_cause)
                 state = session.state
             if not state.stops:
                 return show.closed(state, state.iteration - 1, what_next(self.checkout, state))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.evaluation.results import BenchmarkResult, StoredProgram
@@ -18,22 +17,15 @@ def programs_folder(sandbox: Path, session: str) -> Path:
     return sandbox / session / "programs"
 
 
-@dataclass(frozen=True)
-class Named:
-    """A program that the journal names. `iteration`: the first that was measured with it."""
-
-    stored: StoredProgram
-    iteration: int
-
-
-def named(state: State) -> dict[str, Named]:
-    """The programs that a session's iterations were measured with, by the SHA-256 of their files."""
-    found: dict[str, Named] = {}
+def named(state: State) -> dict[str, tuple[int, StoredProgram]]:
+    """The programs that the journal names, by the SHA-256 of their files; each with the first iteration that was
+    measured with it, and as the run has it that wrote it."""
+    found: dict[str, tuple[int, StoredProgram]] = {}
     for attempt in state.attempts:
         runs = [attempt.measured.first, attempt.measured.again] if attempt.measured is not None else []
         for one in (one for run in runs if run is not None for case in run.cases for one in case.programs):
-            known = found.get(one.sha256, Named(one, attempt.iteration))
-            found[one.sha256] = Named(one, known.iteration) if known.stored.note else known  # one run wrote it
+            number, known = found.get(one.sha256, (attempt.iteration, one))
+            found[one.sha256] = number, one if known.note else known
     return found
 
 
@@ -47,10 +39,10 @@ def files_of_version(folder: Path, result: BenchmarkResult | None) -> dict[str, 
     }
 
 
-def not_as_timed(folder: Path, programs: dict[str, Named]) -> Iterator[tuple[str, bool]]:
+def not_as_timed(folder: Path, programs: dict[str, tuple[int, StoredProgram]]) -> Iterator[tuple[str, bool]]:
     """What is wrong with the files of a session's programs, and whether that was on record when they were timed."""
-    for sha256, program in programs.items():
-        path, note = program_file(folder, sha256), program.stored.note
+    for sha256, (iteration, program) in programs.items():
+        path, note = program_file(folder, sha256), program.note
         try:
             same = digest_of(path.read_bytes()) == sha256
             text = "" if same else "it was altered: its SHA-256 is not the one on record"
@@ -61,4 +53,4 @@ def not_as_timed(folder: Path, programs: dict[str, Named]) -> Iterator[tuple[str
         is_known = bool(note) and text == note
         if text:
             back = "" if is_known else "; put it back from another copy of the session, or from an archive of it"
-            yield f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}{back}", is_known
+            yield f"iteration {iteration}: {folder.parent.name}/programs/{path.name}: {text}{back}", is_known

@@ -97,16 +97,6 @@ def replayed_in(first: BenchmarkResult) -> list[Case]:
     return [timing.case for timing in first.cases if timing.level is Level.REPLAYED]
 
 
-def sizes_secret(secret: str) -> str:
-    """What the seeds of the check on many hidden cases are drawn from."""
-    return f"{secret}-sizes"
-
-
-def again_secret(secret: str) -> str:
-    """What the seeds of the second benchmark run are drawn from."""
-    return f"{secret}-again"
-
-
 class Settled(Record):
     """The candidate was kept, or taken back. Written before the branch moves, or the files change."""
 

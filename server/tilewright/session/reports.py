@@ -55,27 +55,6 @@ NAME_LIMIT = 120
 """Characters of an optimization's name in the table."""
 
 
-class RowReport(Record):
-    """One row of the log."""
-
-    iteration: int
-    optimization: str
-    latency: str
-    correctness: Literal["PASS", "FAIL"]
-    status: str
-    trust: str = Field("", description="what to know before the row is trusted")
-    reason: str
-
-
-class IncumbentReport(Record):
-    """What a candidate has to beat."""
-
-    commit: str
-    latency: str = Field(description="in ms; ~: a model's figure")
-    speedup_over_baseline: Figure = Field(description="product of the speedups of all keeps")
-    roofline_percent: Figure | None = None
-
-
 class StatusReport(Record):
     """Where the loop stands; enough to go on from, without any memory of how it came here."""
 
@@ -90,9 +69,9 @@ class StatusReport(Record):
     phase: str = ""
     iteration: int = 0
     editable: list[str] = Field(default_factory=list)
-    incumbent: IncumbentReport | None = None
+    incumbent: str = Field("", description="what a candidate has to beat")
     pending: str = Field("", description="the candidate under way")
-    tried: list[RowReport] = Field(default_factory=list, description="every iteration")
+    tried: list[str] = Field(default_factory=list, description="every iteration: its row of the table, and why")
     budget: str = ""
     notes: list[str] = Field(default_factory=list, description="what the task leaves open")
     next: str = ""

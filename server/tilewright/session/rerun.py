@@ -13,15 +13,16 @@ from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
+from tilewright.policy import agree, ratio_of
 from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.jobs import Progress, attended
-from tilewright.session.records import Started, replayed_in, sizes_secret
+from tilewright.session.records import Started, replayed_in
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
-from tilewright.session.verification import Line, Mark
+from tilewright.text import Line, Mark
 
 
 def attempt_of(state: State, iteration: int) -> Attempt:
@@ -65,7 +66,7 @@ async def _rerun(checkout: Checkout, iteration: int, session: str, tell: Tell) -
         again = await runs.correctness(candidate, checked.secret, limit, tell, begun.known, versions)
         lines.append(compare_checks(checked.result, again))
         if measured is not None and measured.sizes is not None:
-            drawn = sizes_secret(measured.secret)
+            drawn = f"{measured.secret}-sizes"
             again = await runs.widely(candidate, drawn, tell, versions, limit, replayed_in(measured.first))
             lines.append(compare_checks(measured.sizes, again, "sizes"))
         if measured is not None:
@@ -96,27 +97,22 @@ def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, rules: R
     if logged.modelled:
         lines = []
         pairs = [("latency", logged.latency_ms, fresh.latency_ms), ("speedup", logged.speedup, fresh.speedup)]
-        for name, then, now in pairs:
-            if then and now:
-                near = math.isclose(then, now, rel_tol=rules.model_resolution)
-                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{then:.6g}, now ~{now:.6g}"))
+        for name, before, here in pairs:
+            if before and here:
+                near = math.isclose(before, here, rel_tol=rules.model_resolution)
+                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{before:.6g}, now ~{here:.6g}"))
         return lines
-    one, other = _interval(logged), _interval(fresh)
-    if one is None or other is None:
+    then, now = ratio_of(logged), ratio_of(fresh)
+    if then is None or now is None:
         shown = f"{logged.latency_ms:.6f} ms then, {fresh.latency_ms:.6f} ms now; without a pair there is no interval"
-        return [Line("benchmark", Mark.WARN if one == other else Mark.FAIL, shown)]
-    overlap = max(one[0], other[0]) <= min(one[1], other[1])
-    shown = f"log speedup {one[0]:+.4f} to {one[1]:+.4f} logged, {other[0]:+.4f} to {other[1]:+.4f} now: the intervals "
-    return [Line("benchmark", _mark(overlap), shown + ("overlap" if overlap else "do not overlap"))]
+        return [Line("benchmark", Mark.WARN if then == now else Mark.FAIL, shown)]
+    overlap = agree(then, now)
+    shown = f"speedup {then} logged, {now} now: the intervals {'overlap' if overlap else 'do not overlap'}"
+    return [Line("benchmark", _mark(overlap), shown)]
 
 
 def _mark(good: object) -> Mark:
     return Mark.OK if good else Mark.FAIL
-
-
-def _interval(result: BenchmarkResult) -> tuple[float, float] | None:
-    low, high = result.speedup_low, result.speedup_high
-    return (math.log(low), math.log(high)) if low and high and low > 0 and high > 0 else None
 
 
 def _content(checkout: Checkout, started: Started, commit: str, wanted: str, what: str) -> Files:

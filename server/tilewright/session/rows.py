@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, CaseTiming, Level
-from tilewright.policy import ROOT_CAUSES, Reason, Verdict, VerdictKind, advise, verdict_of_check
+from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
 from tilewright.session.records import Row
 from tilewright.session.reports import NAME_LIMIT
 from tilewright.session.state import State
@@ -24,17 +24,15 @@ COLUMNS = {"iteration": ">", "optimization": "<", "latency_ms": ">", "correctnes
 """The columns, each with the side that its texts are aligned to."""
 
 
-def named(optimization: str, root_cause: str | None) -> tuple[str, str | None]:
-    """The optimization's name and the cause, as a row has them. Raises `UsageError` for what a row cannot have."""
+def named(optimization: str) -> str:
+    """The optimization's name as a row has it. Raises `UsageError` for what a row cannot have."""
     name = " ".join(optimization.split())
     if not name or len(name) > NAME_LIMIT or printable(name) != name:
         raise UsageError(
             "name the optimization in a few words, such as `TMA instead of gather`: at most "
             f"{NAME_LIMIT} characters, all of them visible"
         )
-    if root_cause is not None and root_cause not in ROOT_CAUSES:
-        raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
-    return name, root_cause
+    return name
 
 
 def close_iteration(state: State, name: str, root_cause: str | None) -> Row:

@@ -32,9 +32,7 @@ from tilewright.session.records import (
     RunKind,
     Settled,
     Started,
-    again_secret,
     replayed_in,
-    sizes_secret,
 )
 from tilewright.session.rows import close_iteration, gain_of
 from tilewright.session.standby import Standby
@@ -190,7 +188,7 @@ class Session:
         if state.sizes_due(first):
             sizes = await runs.widely(
                 files,
-                sizes_secret(secret),
+                f"{secret}-sizes",
                 _after("checking more sizes", tell),
                 self._versions(),
                 replayed=replayed_in(first),
@@ -202,7 +200,7 @@ class Session:
             again = await runs.benchmark(
                 files,
                 incumbent,
-                again_secret(secret),
+                f"{secret}-again",
                 left_s,
                 how,
                 confirms=True,

@@ -12,9 +12,7 @@ from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
     BenchmarkReport,
     CorrectnessReport,
-    IncumbentReport,
     IterationReport,
-    RowReport,
     StatusReport,
 )
 from tilewright.session.rows import HARNESS_TRUSTED, notes_of, render_row, shown_latency
@@ -106,11 +104,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
         f"{wrong} wrong results of this entry point so far",
-        notes=[
-            *_differing(started),
-            *started.notes,
-            *_left_out(state),
-        ],
+        notes=state.notes,
         next=then if job is None else job.again,
         files={
             "table": "sandbox/perf_results.md",
@@ -118,16 +112,6 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
             "journal": _journal(started),
         },
     )
-
-
-def _differing(started: Started) -> list[str]:
-    """A note that names the session's rules which differ from the default. None if there are none."""
-    differing = started.rules.differences()
-    return [f"this session's rules differ from the default: {', '.join(differing)}"] if differing else []
-
-
-def _left_out(state: State) -> list[str]:
-    return [f"{label} was left out: {why}; tell the user" for label, why in state.left_out.items()]
 
 
 def correctness(state: State, then: str) -> CorrectnessReport:
@@ -156,9 +140,7 @@ def correctness(state: State, then: str) -> CorrectnessReport:
         output=_end(result.output, OUTPUT_LIMIT),
         cases=_checked(result),
         candidate=checked.candidate,
-        next=then
-        if result.status != "void" or result.baseline_wrong
-        else "call run_correctness again: the evaluation failed, not the kernel",
+        next=then,
     )
 
 
@@ -202,7 +184,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         roofline_percent=result.roofline_percent,
         verdict=state.verdict,
         cases=_by_case(result),
-        next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
+        next=then,
     )
 
 
@@ -291,51 +273,30 @@ def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
 
 
-def _row(row: Row, state: State) -> RowReport:
+def _row(row: Row, state: State) -> str:
     reason = f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason
-    return RowReport(
-        iteration=row.iteration,
-        optimization=row.optimization,
-        latency=shown_latency(row.latency_ms, row.modelled),
-        correctness="PASS" if row.passed else "FAIL",
-        status=row.verdict.kind,
-        trust=row.trust,
-        reason="; ".join([reason, *state.attempts[row.iteration].remarks]),
-    )
+    return f"{render_row(row)} {'; '.join([reason, *state.attempts[row.iteration].remarks])}"
 
 
-def _incumbent(state: State) -> IncumbentReport | None:
+def _incumbent(state: State) -> str:
     result = state.incumbent_result
     if result is None:
-        return None
-    return IncumbentReport(
-        commit=state.incumbent_commit,
-        latency=shown_latency(result.latency_ms, result.modelled),
-        speedup_over_baseline=product(state.keeps).speedup,
-        roofline_percent=result.roofline_percent,
-    )
+        return ""
+    share = f", {result.roofline_percent:.1f}% of the roofline" if result.roofline_percent is not None else ""
+    return f"{state.incumbent_commit[:12]}: {shown_latency(result.latency_ms, result.modelled)} ms{share}"
 
 
 def _pending(state: State) -> str:
     if state.checked is None:
         return ""
-    parts = [f"candidate {state.checked.candidate[:16]}: correctness {state.checked.result.status}"]
-    if state.measured is not None:
-        parts.append(f"benchmark {state.measured.result.status}")
-    if state.verdict is not None:
-        parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")
-    if state.attempt.settled is not None:
-        parts.append("committed" if state.attempt.is_kept else "reverted")
-    return "; ".join(parts)
+    verdict = f", {_headline(state.verdict)}" if state.verdict is not None else ""
+    return f"candidate {state.checked.candidate[:16]}: {state.phase}{verdict}"
 
 
 def gain(state: State) -> str:
     """How much faster what was kept last is than the baseline, with the interval."""
     mark = "~" if state.started.modelled else ""
-    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
-    ratio = direct or product(state.keeps)
-    count = len(state.kept)
-    how = "last program against first" if direct else f"product of {count} keeps" if count > 1 else "1 keep"
+    ratio, how = whole.total(state)
     return f"{mark}{ratio.speedup:.4f}x the baseline's speed ({mark}{ratio.low:.4f} to {mark}{ratio.high:.4f}; {how})"
 
 

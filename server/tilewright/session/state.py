@@ -190,6 +190,16 @@ class State:
         return [attempt.row for attempt in self.attempts if attempt.row is not None]
 
     @property
+    def notes(self) -> list[str]:
+        """What to know before its figures are trusted."""
+        changed = self.started.rules.differences()
+        return [
+            *([f"rules that differ from the default: {', '.join(changed)}"] if changed else []),
+            *self.started.notes,
+            *(f"{label} was left out: {why}" for label, why in self.left_out.items()),
+        ]
+
+    @property
     def attempt(self) -> Attempt:
         """The iteration under way."""
         return self.attempts[-1]

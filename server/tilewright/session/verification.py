@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
@@ -19,23 +17,7 @@ from tilewright.session.programs import named, not_as_timed, programs_folder
 from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
-
-
-class Mark(StrEnum):
-    """How one thing that was checked stands."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One thing that was checked."""
-
-    what: str
-    mark: Mark
-    detail: str
+from tilewright.text import Line, Mark
 
 
 def verify(checkout: Checkout, session: str = "") -> list[Line]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.evaluation.results import StoredProgram
-from tilewright.policy import agree, product, ratio_of
+from tilewright.policy import Ratio, agree, product, ratio_of
 from tilewright.programs.format import program_file
 from tilewright.session.state import State
 from tilewright.task import Case, case_label
@@ -42,10 +42,23 @@ def pairs(state: State, folder: Path) -> list[CasePrograms] | str:
     ]
 
 
+def direct_of(state: State) -> Ratio | None:
+    """The last program against the first, in one run. None where they were not compared."""
+    result = state.ended.direct if state.ended is not None else None
+    return None if result is None else ratio_of(result)
+
+
+def total(state: State) -> tuple[Ratio, str]:
+    """The speed of what was kept last over the baseline's, and how it is known."""
+    direct, count = direct_of(state), len(state.kept)
+    how = "last program against first" if direct else f"product of {count} keeps" if count != 1 else "1 keep"
+    return direct or product(state.keeps), how
+
+
 def agrees(state: State) -> bool | None:
     """Whether the direct ratio and the product of the keeps have intervals that overlap. None where there is no direct
     ratio."""
-    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
+    direct = direct_of(state)
     return None if direct is None else agree(direct, product(state.keeps))
 
 
@@ -53,8 +66,7 @@ def told(state: State) -> list[str]:
     """What is known of the comparison, in one sentence, if anything is."""
     if state.ended is None or not (state.ended.note or state.ended.direct):
         return []
-    result = state.ended.direct
-    direct = ratio_of(result) if result is not None else None
+    result, direct = state.ended.direct, direct_of(state)
     if result is None or direct is None:
         why = state.ended.note if result is None else result.message or result.status
         return [f"the first program was not compared with the last: {why}"]

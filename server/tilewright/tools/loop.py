@@ -125,18 +125,11 @@ async def _append(workspace: Workspace, given: AppendResult, tell: Tell) -> Iter
     return await workspace.loop.append_result(given.optimization, tell, given.root_cause, workspace.wait_s)
 
 
-def _status_lines(report: StatusReport) -> Iterator[Any]:
-    from rich.table import Table
-
+def _status_lines(report: StatusReport) -> Iterator[str]:
     yield report.summary
     if report.session:
         yield f"session {report.session}{f', on branch {report.branch}' if report.branch else ''}"
-    if report.tried:
-        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
-        for row in report.tried:
-            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
-        yield table
-    yield from filter(None, (*report.notes, report.pending, report.budget, f"next: {report.next}"))
+    yield from filter(None, (*report.tried, *report.notes, report.pending, report.budget, f"next: {report.next}"))
 
 
 def _iteration_lines(report: IterationReport) -> Iterator[str]:

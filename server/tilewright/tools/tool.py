@@ -90,9 +90,7 @@ def _lists(value: Any) -> Any:
         return value
     from tilewright.knobs import parse_values
 
-    flags = {"true": True, "false": False}
-    lists = parse_values(map(str, value))
-    return {name: [flags.get(one, one) if isinstance(one, str) else one for one in lists[name]] for name in lists}
+    return parse_values(map(str, value))
 
 
 Scalar = int | float | bool | str

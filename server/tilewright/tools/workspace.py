@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
+from tilewright.session.jobs import WAIT_S
 from tilewright.tools.tool import ReportT, Tell, Tool
 
 if TYPE_CHECKING:
@@ -17,14 +18,11 @@ if TYPE_CHECKING:
     from tilewright.session.dumping import Dumper
     from tilewright.session.loop import Loop
 
-CALL_S = 240.0
-"""How long a call over MCP waits; some clients cut a call at 300 s, whatever progress arrives."""
-
 
 class Workspace:
     """The checkout at `root`, or why there is none, which each tool then says."""
 
-    def __init__(self, root: Path | UsageError, wait_s: float = CALL_S, whole: bool = False) -> None:
+    def __init__(self, root: Path | UsageError, wait_s: float = WAIT_S, whole: bool = False) -> None:
         """`wait_s`: how long a call waits for its work. `whole`: texts in answers are not cut to an agent's context."""
         self._root = root
         self.wait_s = wait_s

@@ -122,7 +122,7 @@ def test_each_row_has_its_outcome_reason_figures_and_version(tmp_path: Path) -> 
 
 
 def test_what_not_to_trust_is_on_the_page_and_in_the_text(tmp_path: Path) -> None:
-    first = journals.started(notes=["the reference is slow"], environment={"unprotected": "unconfined"})
+    first = journals.started(notes=["the reference is slow", "unconfined: no Landlock"])
     data = data_of(tmp_path, journals.ended(journals.session(first), 1.5))
     notes = ["in-process", "12 of 36 hidden sizes, bound 79.2%"]
     assert [*data.sessions[0].iterations[1].doubts] == notes

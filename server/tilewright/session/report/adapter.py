@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.evaluation.results import geometric_mean
@@ -28,9 +27,9 @@ def session_of(path: Path, repository: Repository | None) -> Session:
     started = state.started
     editable = tuple(started.editable)
     last, environment = state.incumbent_result, started.environment
-    last_to_first = state.ended.direct if state.ended is not None else None
-    direct = None if last_to_first is None else ratio_of(last_to_first)
-    total = last_to_first if direct else together(state.keeps, state.baseline_result)
+    speedup, how = whole.total(state)
+    direct = state.ended.direct if state.ended is not None and whole.direct_of(state) is not None else None
+    total = direct or together(state.keeps, state.baseline_result)
     cases = total.cases if total else []
     firsts, weights = [case.incumbent_ms or case.latency_ms for case in cases], [case.weight for case in cases]
     return Session(
@@ -45,13 +44,14 @@ def session_of(path: Path, repository: Repository | None) -> Session:
         base=started.baseline,
         device=environment.device.removesuffix(" (modelled)"),
         level=last.level if last is not None else None,
-        speedup=direct or product(state.keeps),
+        speedup=speedup,
+        how=how,
         product=product(state.keeps),
         direct=direct is not None,
         sustained=sustained_of(total),
         before_ms=geometric_mean(firsts, weights) if firsts else None,
         after_ms=total.latency_ms if total else None,
-        doubts=(*carried(path.parent), *_doubts(state)),
+        doubts=(*carried(path.parent), *([] if whole.agrees(state) else whole.told(state)), *state.notes),
         cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),
         iterations=tuple(
             _iteration(row, attempt, state, path.parent / "programs", repository)
@@ -90,18 +90,6 @@ def _iteration(row: Row, attempt: Attempt, state: State, programs: Path, reposit
         checked=checked_on(attempt, state.started) if row.passed else "",
         restore=f"git restore --source={commit[:12]} -- {shlex.join(editable)}" if commit else "",
     )
-
-
-def _doubts(state: State) -> Iterator[str]:
-    """What to know before the session's figures are trusted."""
-    if changed := state.started.rules.differences():
-        yield f"rules that differ from the default: {', '.join(changed)}"
-    if whole.agrees(state) is not True:
-        yield from whole.told(state)
-    if state.started.environment.unprotected:
-        yield f"{state.started.environment.unprotected}: {state.started.environment.isolation}"
-    yield from state.started.notes
-    yield from (f"{label} was left out: {why}" for label, why in state.left_out.items())
 
 
 def _files(repository: Repository | None, commit: str, names: tuple[str, ...]) -> Files:

@@ -104,7 +104,7 @@ class Iteration:
 @dataclass(frozen=True)
 class Session:
     """A session. `speedup` compares what it kept last with its baseline: `direct`, in one run, or by the `product` of
-    all keeps. `doubts` say what to know before its figures are trusted."""
+    all keeps; `how` says which. `doubts` say what to know before its figures are trusted."""
 
     name: str
     task: str
@@ -118,6 +118,7 @@ class Session:
     device: str
     level: Level | None
     speedup: Ratio
+    how: str
     product: Ratio
     direct: bool
     sustained: Sustained | None

@@ -43,10 +43,8 @@ def headline(session: Session) -> str:
     where = f"{session.level or 'level unknown,'} on {code(session.device)}"
     if not session.gained:
         return f"{code(session.task)}: nothing was kept; {where}"
-    keeps = session.count(Outcome.KEPT)
-    how = "last program against first" if session.direct else f"product of {keeps} keeps" if keeps > 1 else "1 keep"
     mark = "~" if session.modelled else ""
-    return f"{code(session.task)} is {times(session.speedup, mark)} as fast; {how}; {where}"
+    return f"{code(session.task)} is {times(session.speedup, mark)} as fast; {session.how}; {where}"
 
 
 def render(data: ReportData) -> str:
@@ -185,8 +183,7 @@ def pr_body(session: Session, closes: int | None = None, compared: str = "") -> 
 
 def _basis(session: Session) -> str:
     """Where and how the figures of a session were taken."""
-    how = "last program against first, in one run" if session.direct else "product of the keeps' paired comparisons"
     versions = ", ".join(f"{name} {code(value)}" for name, value in session.environment if name in VERSIONS)
     slowed = f"; sustained {times(session.sustained)} at {session.sustained.mhz} MHz" if session.sustained else ""
     right = f". Checked: {session.checked}" if session.checked else ""
-    return f"{session.level or 'level unknown,'} on {code(session.device)}; {how}{slowed}; {versions}{right}"
+    return f"{session.level or 'level unknown,'} on {code(session.device)}; {session.how}{slowed}; {versions}{right}"
