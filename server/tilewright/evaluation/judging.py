@@ -41,7 +41,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         else:
             found = Runs(by, runs).on(crew)
         if not found.passed:
-            return tuners.named(by, runs, found, crew)
+            return found
         need_informative(found.cases)
         worker = crew[0]
         defects: list[Defect] = []
