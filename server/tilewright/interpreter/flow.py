@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-import tilewright.interpreter.access
+import tilewright.interpreter.memory
 import tilewright.interpreter.operations
 import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
 from tilewright.interpreter.machine import Counts, KernelFault, Machine, Step, step_of
