@@ -20,11 +20,10 @@ from typing import Any
 import torch
 from cuda.tile._cext import default_tile_context
 
-from tilewright.evaluation.candidate import Candidate, CandidateFailure
+from tilewright.evaluation.candidate import Candidate, CandidateFailure, copy_outputs, timed
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import Status, library_calls
 from tilewright.evaluation.tensors import Argument, opened, poison, raw_bytes, spec_of, to_buffer
-from tilewright.evaluation.timing import copy_outputs, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.hostops import computing
