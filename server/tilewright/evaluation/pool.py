@@ -23,8 +23,7 @@ from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.isolation.process import ChildProcess, worker_environment
-from tilewright.isolation.traces import frames
+from tilewright.isolation.process import ChildProcess, frames, worker_environment
 from tilewright.task import Task
 from tilewright.text import printable
 from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message, Received
