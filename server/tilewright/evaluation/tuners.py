@@ -35,26 +35,27 @@ def named_in(snapshot: Snapshot, task: Task) -> tuple[bool, bool]:
 
 
 def checked(
-    by: Check, runs: Sequence[Run], crew: Sequence[WorkerHandle], seconds: tuple[float, float] = (math.inf, math.inf)
+    by: Check, runs: Sequence[Run], crew: Sequence[WorkerHandle], limit_s: float = math.inf
 ) -> tuple[CorrectnessResult, CorrectnessResult | None, list[str]]:
-    """Make the visible runs of a candidate that may tune, and then the hidden ones, in the config that its tuners take
-    on the case that is benchmarked; and what is to be said of that. `seconds`: within which either may begin. Raises
-    `WorkerFailure`."""
+    """Make the visible runs, and then the hidden ones, of which either may begin within `limit_s` seconds. Where the
+    candidate may tune, the hidden ones are in the config that its tuners take on the case that is benchmarked; and what
+    is to be said of that. Raises `WorkerFailure`."""
     visible, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
-    cases = by.code.task.correctness_cases(by.backend)  # those of a benchmark are too large to run where it is modelled
-    benchmarked = next((case for case in by.code.task.benchmark_cases(by.backend) if case in cases), cases[0])
-    if all(run.case != benchmarked for run in visible):
-        visible.append(Run(benchmarked, False, runs[0].seed))
-    visible.sort(key=lambda run: run.case != benchmarked)
-    alone = crew[:1]  # a search has the GPU for itself
-    first = Runs(by, visible, time.monotonic() + seconds[0], after=len(hidden)).on(alone)
+    may_tune, alone = by.tunes or by.switched, crew[:1]  # a search has the GPU for itself
+    if may_tune:
+        cases = by.code.task.correctness_cases(by.backend)  # those of a benchmark are too large where it is modelled
+        benchmarked = next((case for case in by.code.task.benchmark_cases(by.backend) if case in cases), cases[0])
+        if all(run.case != benchmarked for run in visible):
+            visible.append(Run(benchmarked, False, runs[0].seed))
+        visible.sort(key=lambda run: run.case != benchmarked)
+    first = Runs(by, visible, time.monotonic() + limit_s, after=len(hidden)).on(alone if may_tune else crew)
     if not first.passed or not hidden:
         return first, None, []
-    taken = unshown(alone, by.code).tuners.first
+    taken = unshown(alone, by.code).tuners.first if may_tune else {}
     switch = by.switched and not taken
     for worker in crew if switch or (taken and by.backend is Backend.CUDA) else ():  # without a clock none searches
         worker.request("choose", by.code.task.file.timeout_s, tuner=Choice(0, known=taken), switch=switch)
-    second = Runs(by, hidden, time.monotonic() + seconds[1], before=len(visible)).on(crew)
+    second = Runs(by, hidden, time.monotonic() + limit_s, before=len(visible)).on(crew)
     return first, second, [UNTUNED] if switch else []
 
 

@@ -133,7 +133,7 @@ def test_on_a_gpu_hidden_sizes_are_told_what_the_benchmarked_case_took(
     task = SimpleNamespace(
         correctness_cases=lambda _: [large, small], benchmark_cases=lambda _: [large], file=SimpleNamespace(timeout_s=1)
     )
-    by: Any = SimpleNamespace(code=SimpleNamespace(task=task), backend=Backend.CUDA, switched=switched)
+    by: Any = SimpleNamespace(code=SimpleNamespace(task=task), backend=Backend.CUDA, tunes=True, switched=switched)
     crew: Any = [
         SimpleNamespace(request=lambda *_, number=number, **said: log.append((number, said))) for number in (0, 1)
     ]
