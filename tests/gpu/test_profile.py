@@ -14,7 +14,8 @@ from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL, commit_all
 from tests.gpu.replaying.test_capture import program_of
 from tilewright.bundled import examples
-from tilewright.profile.counters import PERMISSION, find_tool, read_counters
+from tilewright.compiler.tools import find_tool
+from tilewright.profile.counters import PERMISSION, read_counters
 from tilewright.profile.kernels import evidence
 from tilewright.profile.programs import read_code, record_kernels
 from tilewright.programs.draws import examples_of

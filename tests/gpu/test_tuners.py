@@ -37,9 +37,9 @@ def test_a_wrong_config_is_found_whichever_the_tuner_takes(triton: Bench, cutile
         assert not result.notes
 
 
-def test_a_tuner_that_spoils_its_arguments_is_named_on_a_gpu(triton: Bench, cutile: Bench) -> None:
-    triton.assert_fails(ADDING, Status.WRONG_VALUES, "after its tuner has run: ")
-    cutile.assert_fails(SUMMED.replace("OUT", "out"), Status.WRONG_VALUES, "after its tuner has run: ")
+def test_a_tuner_that_spoils_its_arguments_is_wrong(triton: Bench, cutile: Bench) -> None:
+    triton.assert_fails(ADDING, Status.WRONG_VALUES, "")
+    cutile.assert_fails(SUMMED.replace("OUT", "out"), Status.WRONG_VALUES, "")
     for bench, source in (
         (triton, ADDING.replace("key=['n']", "key=['n'], reset_to_zero=['out']")),
         (triton, ADDING.replace("key=['n']", "key=['n'], restore_value=['out']")),

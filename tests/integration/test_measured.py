@@ -22,7 +22,7 @@ from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Raced, Status, StoredProgram
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import Evidence, Pair
+from tilewright.evaluation.statistics import Interval, gain
 from tilewright.policy import Reason, VerdictKind, settled, verdict_of_benchmark
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
@@ -142,14 +142,14 @@ class InOwnProcess:
         self._alone = alone
         self.asked: list[int] = []
 
-    def case(self, case: Any, seeds: Seeds, looks: Any, limit_s: float) -> tuple[CaseTiming, Evidence]:
+    def case(self, case: Any, seeds: Seeds, looks: Any, limit_s: float) -> tuple[CaseTiming, Interval | None]:
         self.asked.append(case["part"])
         timing = CaseTiming(case=case, level=Level.IN_PROCESS, latency_ms=IN_PROCESS_MS, note="eager")
         if self._alone:
-            return timing, Evidence()
+            return timing, None
         ratio = {"incumbent_ms": 0.55, "speedup": 1.1, "speedup_low": 1.09, "speedup_high": 1.11, "pairs": 8}
-        pairs = [Pair(IN_PROCESS_MS, 0.55 + number / 1e4) for number in range(8)]
-        return timing.model_copy(update=ratio), Evidence(pairs)
+        pairs = [(IN_PROCESS_MS, 0.55 + number / 1e4) for number in range(8)]
+        return timing.model_copy(update=ratio), gain(pairs)
 
 
 class Stage:

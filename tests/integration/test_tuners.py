@@ -1,4 +1,4 @@
-"""Each config of a tuner is tried on one case, and a tuner that spoils the arguments of the call is named."""
+"""Each config of a tuner is tried on one case."""
 
 from __future__ import annotations
 
@@ -73,19 +73,6 @@ def test_a_config_that_does_not_run_is_none_that_a_tuner_takes(triton: Bench) ->
     assert found.notes == [
         "not all configs seen: 1 of 2 of scale_kernel " + found.notes[0].partition("scale_kernel ")[2]
     ]
-
-
-def test_a_tuner_that_spoils_its_arguments_is_named(triton: Bench, cutile: Bench) -> None:
-    triton.assert_fails(ADDING, Status.WRONG_VALUES, "after its tuner has run: ")
-    triton.assert_fails(ADDING, Status.WRONG_VALUES, "put back what the kernel writes to, by restore_value")
-    cutile.assert_fails(SUMMED.replace("OUT", "out"), Status.WRONG_VALUES, "after its tuner has run: ")
-    for bench, source in (
-        (triton, ADDING.replace("key=['n']", "key=['n'], reset_to_zero=['out']")),
-        (triton, ADDING.replace("key=['n']", "key=['n'], restore_value=['out']")),
-        (cutile, SUMMED.replace("OUT", "out.clone()")),
-    ):
-        found = bench.check(source)
-        assert found.passed, found.message
 
 
 SIZE = 512

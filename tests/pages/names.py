@@ -29,7 +29,7 @@ from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import find_tool
 from tilewright.evaluation.results import Status
 from tilewright.policy import Reason
-from tilewright.profile import report as profile_report
+from tilewright.profile import diagnosis
 from tilewright.session import reports
 
 LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
@@ -68,7 +68,7 @@ def known() -> frozenset[str]:
     found = {one.value for kind in (Treatment, Status, Reason) for one in kind} | set(ELSEWHERE["names"].split())
     for tool in table().values():
         found |= {tool.name, *_words(tool.params.model_json_schema())}
-    for module in (reports, autotune_report, profile_report):
+    for module in (reports, autotune_report, diagnosis):
         for model in vars(module).values():
             if inspect.isclass(model) and issubclass(model, BaseModel):
                 found |= _words(model.model_json_schema())

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from tilewright.evaluation import measurement, timing
+from tilewright.evaluation import measurement
+from tilewright.evaluation.candidate import timed
 from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases, _Turns
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
@@ -71,7 +72,7 @@ class Timeless(Bench):
 
     def taken(self) -> int:
         """Pairs until the end."""
-        return len(self._pairs(None, 1, PAIR_LOOKS, TIME_LIMIT_S)[1].pairs)  # type: ignore[arg-type]
+        return len(self._pairs(None, 1, PAIR_LOOKS, TIME_LIMIT_S)[1])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("pair_s", "pairs"), [(0.01, PAIR_LOOKS[-1]), (0.1, 81), (0.5, 17), (30.0, PAIR_LOOKS[0])])
@@ -128,10 +129,11 @@ def bench_of(turns: Any, *arms: Any) -> Bench:
 def test_a_case_is_timed_in_turns_on_new_values_and_judged(turns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "_Turns", lambda *_: turns)
     fast, slow = Arm(lambda calls: [1.0] * calls), Arm(lambda calls: [2.0] * calls)
-    timing, evidence = bench_of(turns, fast, slow).case({"N": 8}, Seeds("x"), (8,), 60.0)
+    timing, gain = bench_of(turns, fast, slow).case({"N": 8}, Seeds("x"), (8,), 60.0)
     assert (timing.latency_ms, timing.incumbent_ms, timing.speedup) == (1.0, 2.0, pytest.approx(2.0))
     assert timing.note.startswith("5 calls a turn")
-    assert len(evidence.pairs) == 8
+    assert gain is not None
+    assert (timing.pairs, gain.samples) == (8, 8)
     given = [message["arguments"] for op, message in fast.asked if op == "inputs" and message["arguments"]]
     values = [dict(one)["x"] for one in given]
     assert len(values) == 10, "the first, eight pairs, and one that is judged"
@@ -182,7 +184,7 @@ def test_what_a_call_writes_to_is_put_back_before_the_next(monkeypatch: pytest.M
     real = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *shape, device, **more: real(*shape, **more))
     candidate: Any = Candidate()
-    ms, (output,) = timing.timed(candidate, {"x": torch.zeros(4, device="cpu")}, 3, ["x"])
+    ms, (output,) = timed(candidate, {"x": torch.zeros(4, device="cpu")}, 3, ["x"])
     assert (ms, candidate.seen) == ([0.5] * 3, [0.0] * 4)
     assert output.tolist() == [1.0] * 4
 

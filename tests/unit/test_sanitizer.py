@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compiler.tools import find_tool
 from tilewright.errors import UsageError
-from tilewright.profile.counters import find_tool
 from tilewright.profile.sanitizer import TOOLS, sanitized
 
 SCRIPT = """#!/bin/sh

@@ -14,11 +14,11 @@ from tilewright.evaluation.statistics import (
     ERROR_PROBABILITY,
     PAIR_LOOKS,
     TRIMMED_PAIRS,
-    Evidence,
     Interval,
     Pair,
     combined,
     decided,
+    gain,
     interval,
     student_quantile,
 )
@@ -29,15 +29,15 @@ def of_pairs(log_ratios: list[float]) -> Interval:
     return interval(log_ratios, ERROR_PROBABILITY / len(PAIR_LOOKS), TRIMMED_PAIRS)
 
 
-def evidence_of(ratios: np.ndarray) -> Evidence:
+def pairs_of(ratios: np.ndarray) -> list[Pair]:
     """Pairs whose log-ratios are these."""
-    return Evidence([Pair(1.0, math.exp(one)) for one in ratios])
+    return [(1.0, math.exp(one)) for one in ratios]
 
 
 def decided_at_a_look(sample: np.ndarray) -> Interval:
     """What the production loop ends with: it stops at the first look that decides."""
     for look in PAIR_LOOKS:
-        found = evidence_of(sample[:look]).speedup
+        found = gain(pairs_of(sample[:look]))
         if decided(found, DEFAULT):
             break
     return found
@@ -69,12 +69,10 @@ def test_a_gain_of_one_percent_is_found_through_half_a_percent_of_noise() -> Non
 
 def test_intervals_follow_the_rules_of_the_session() -> None:
     sample = np.random.default_rng(5).normal(0.01, 0.005, 32)
-    pairs = evidence_of(sample).pairs
-    wide = Evidence(pairs, Rules(session_error=0.001))
-    assert wide.speedup.half_width > evidence_of(sample).speedup.half_width
-    shared = Evidence(pairs, Rules(max_iterations=200)).speedup
-    assert shared.half_width > Evidence(pairs, Rules(max_iterations=2)).speedup.half_width
-    assert Evidence(pairs, Rules(max_iterations=2)).speedup == evidence_of(sample).speedup  # shared by 25 at least
+    pairs = pairs_of(sample)
+    assert gain(pairs, Rules(session_error=0.001)).half_width > gain(pairs).half_width
+    assert gain(pairs, Rules(max_iterations=200)).half_width > gain(pairs, Rules(max_iterations=2)).half_width
+    assert gain(pairs, Rules(max_iterations=2)) == gain(pairs)  # shared by 25 at least
 
 
 def test_pairs_that_the_machine_disturbed_do_not_carry_the_interval() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tilewright.isolation.traces import PACKAGE, frames, trimmed
+from tilewright.isolation.process import PACKAGE, frames, trimmed
 
 TRACE = f"""so far so good
 Fatal Python error: Segmentation fault

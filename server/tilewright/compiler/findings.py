@@ -15,7 +15,6 @@ from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import has_tma
 from tilewright.wire.record import Record
 
-SLOW_COMPILE_S = 20.0
 FEW_WARPS = 0.25
 NARROW_BYTES, FULL_BYTES = 4, 16
 FEW_ELEMENTS = 64
@@ -111,13 +110,6 @@ def for_more_warps(limited_by: str) -> Treatment:
     if "threads" in limited_by or "CTAs" in limited_by:
         return Treatment.TILE_SHAPE
     return Treatment.RAISE_OCCUPANCY if "registers" in limited_by else Treatment.SMALLER_TILES
-
-
-def _slow_compile(made: Compilation) -> Iterator[Sign]:
-    if made.timed_out or made.seconds > SLOW_COMPILE_S:
-        tool = "Triton" if made.is_triton else "tileiras"
-        ended = "was stopped after" if made.timed_out else "took"
-        yield Sign(Treatment.SMALLER_TILES, f"{tool} {ended} {made.seconds:.0f} s")
 
 
 def _spills(made: Compilation) -> Iterator[Sign]:
@@ -249,6 +241,6 @@ def _few_warps(made: Compilation) -> Iterator[Sign]:
         yield Sign(for_more_warps(held.limited_by), evidence)
 
 
-CODE_RULES: tuple[Rule, ...] = (_slow_compile, _spills, _missing_tensor_cores, _divisions, _narrow)
+CODE_RULES: tuple[Rule, ...] = (_spills, _missing_tensor_cores, _divisions, _narrow)
 """Rules that rest on the machine code alone."""
 CUTILE_RULES: tuple[Rule, ...] = (_transposed_operands, _small_tile, _without_tma, _gathers, _few_warps)

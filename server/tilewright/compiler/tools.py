@@ -1,4 +1,4 @@
-"""Where the compiler's programs are: the wheels' first, then the ones on PATH."""
+"""Where CUDA's programs are: the wheels' first, then those on PATH, then CUDA's own folder."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def mixed(releases: Mapping[str, str]) -> str:
 
 
 def find_tool(name: str) -> str | None:
-    """Path of a program of CUDA's compiler, or None."""
+    """Path of a program of CUDA's, or None."""
     try:
         import nvidia.cu13
 
         found = shutil.which(name, path=str(Path(next(iter(nvidia.cu13.__path__))) / "bin"))
     except ImportError:
         found = None
-    return found or shutil.which(name)
+    return found or shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
 def need_tool(name: str) -> str:

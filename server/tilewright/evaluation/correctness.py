@@ -123,19 +123,12 @@ def class_runs(task: Task, backend: Backend, seeds: Seeds, replayed: Sequence[Ca
     return [Run(case, False, seeds.next(), values) for case in visible for values in classes_of(task)]
 
 
-def check_case(
-    worker: WorkerHandle,
-    code: TaskCode,
-    planned: Run,
-    backend: Backend,
-) -> CaseCheck:
-    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
+def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend) -> CaseCheck:
+    """One run on a worker that has loaded the candidate. A wrong result is data, and so is how the worker failed."""
     trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
         found = check_trial(code, planned, trial, calls_of(worker, code, backend))
     except WorkerFailure as failure:
-        if not failure.status.is_incorrect:
-            raise
         found = Comparison(failure.status, str(failure))
     return CaseCheck(
         case=planned.case,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from tilewright.evaluation.correctness import UNCOMPARED, Run, check_case, what_passed
-from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.pool import WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.task import Backend, Case, case_label
@@ -147,22 +147,6 @@ class Runs:
             if number > self._first_failure or (place and time.monotonic() > self._deadline):
                 return
             self._by.tell(f"checking run {self._before + len(self._checks) + 1} of {self._total}")
-            self._check(number, planned, worker)
-
-    def _check(self, number: int, planned: Run, worker: WorkerHandle) -> None:
-        output = ""
-        try:
-            found = check_case(worker, self._by.code, planned, self._by.backend)
-        except WorkerFailure as failure:
-            output = failure.output
-            found = CaseCheck(
-                case=planned.case,
-                hidden=planned.hidden,
-                values=planned.values,
-                strided=planned.strided,
-                status=failure.status,
-                message=str(failure),
-            )
-        self._checks[number] = found
-        if found.status is not Status.PASSED and number < self._first_failure:
-            self._first_failure, self._output = number, output or worker.output()
+            found = self._checks[number] = check_case(worker, self._by.code, planned, self._by.backend)
+            if found.status is not Status.PASSED and number < self._first_failure:
+                self._first_failure, self._output = number, worker.output()

@@ -41,7 +41,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         else:
             found = Runs(by, runs).on(crew)
         if not found.passed:
-            return tuners.named(by, runs, found, crew)
+            return found
         need_informative(found.cases)
         worker = crew[0]
         defects: list[Defect] = []
@@ -116,14 +116,9 @@ def judged_undisturbed(
 def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResult:
     """Check a candidate on classes of values on visible cases, then on hidden ones: of each on as many of `runs` as
     `limit_s` seconds are enough for, one at least. Raises `WorkerFailure` where it could not even be loaded."""
-    classes, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
+    classes = [run for run in runs if not run.hidden]
     with by.start(count=by.workers) as crew:
-        if by.tunes or by.switched:
-            first, second, said = tuners.checked(by, runs, crew, (limit_s, limit_s))
-        else:
-            first, second, said = Runs(by, classes, time.monotonic() + limit_s, after=len(hidden)).on(crew), None, []
-            if first.passed:
-                second = Runs(by, hidden, time.monotonic() + limit_s, before=len(classes)).on(crew)
+        first, second, said = tuners.checked(by, runs, crew, limit_s)
     found = _together(first, second)
     notes = [*found.notes, *said]
     shapes = [run.case for run in classes]

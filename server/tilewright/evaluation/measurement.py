@@ -23,7 +23,7 @@ from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import Evidence, Pair, decided
+from tilewright.evaluation.statistics import Interval, Pair, decided, gain, paired
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
 from tilewright.gpu.specs import DeviceSpec, spec_by_name
 from tilewright.gpu.telemetry import Recorder, named
@@ -85,14 +85,16 @@ class Bench:
         self._order = random.SystemRandom()
         self._device = spec_by_name(environment.device)
 
-    def case(self, case: Case, seeds: Seeds, looks: tuple[int, ...], limit_s: float) -> tuple[CaseTiming, Evidence]:
-        """Measure one case until a look decides it, or `limit_s` seconds have passed; pairs only with two arms."""
+    def case(
+        self, case: Case, seeds: Seeds, looks: tuple[int, ...], limit_s: float
+    ) -> tuple[CaseTiming, Interval | None]:
+        """Measure one case until a look decides it, or `limit_s` seconds have passed; with two arms, the gain, too."""
         turns = _Turns(self._code, case, seeds)
         with self._clock("compile and warm up"):
             slowest = max(self._turn(turns, index, FIRST_CALLS, checked=index == 0) for index in range(len(self._arms)))
         calls = min(max(math.ceil(TURN_MS / slowest), 1), MOST_CALLS)
         with self._clock("measure"):
-            latencies, evidence = self._pairs(turns, calls, looks, limit_s)
+            latencies, pairs = self._pairs(turns, calls, looks, limit_s)
             self._turn(turns, 0, 1, checked=True)
         latency = plain_statistics.median(latencies)
         work = replace(self._code.work(case), written=tensor_bytes(dict(enumerate(turns.contract))))
@@ -104,6 +106,7 @@ class Bench:
             "" if self._device else f"no data sheet of {self._environment.device}: latencies have no floor",
             "" if bound else "no measured ceiling applies",
         )
+        found = gain(pairs, self._rules) if pairs else None
         timing = CaseTiming(
             case=case,
             level=Level.IN_PROCESS,
@@ -112,14 +115,16 @@ class Bench:
             bound=bound,
             work_bytes=work.bytes,
             note="; ".join(filter(None, notes)),
-            **(paired(evidence) if evidence.pairs else {}),
+            **(paired(pairs, found) if found else {}),
         )
-        return timing, evidence
+        return timing, found
 
-    def _pairs(self, turns: _Turns, calls: int, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
+    def _pairs(
+        self, turns: _Turns, calls: int, looks: tuple[int, ...], limit_s: float
+    ) -> tuple[list[float], list[Pair]]:
         """The candidate's latency in ms in each turn, and with two arms the pairs."""
-        evidence = Evidence(rules=self._rules)
         latencies: list[float] = []
+        pairs: list[Pair] = []
         began, before = time.monotonic(), self._verified_s
         for look in looks:
             while len(latencies) < look:
@@ -130,7 +135,7 @@ class Bench:
                     times[index] = self._turn(turns, index, calls, checked and index == 0)
                 latencies.append(times[0])
                 if len(times) == 2:
-                    evidence.pairs.append(Pair(*times))
+                    pairs.append((times[0], times[1]))
                 self._recorder.sample()
                 if time.monotonic() > began + limit_s and len(latencies) >= looks[0]:
                     break
@@ -138,9 +143,9 @@ class Bench:
                 raise WorkerFailure(
                     Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                 )
-            if len(self._arms) == 1 or decided(evidence.speedup, self._rules) or time.monotonic() > began + limit_s:
+            if not pairs or decided(gain(pairs, self._rules), self._rules) or time.monotonic() > began + limit_s:
                 break
-        return latencies, evidence
+        return latencies, pairs
 
     @property
     def _verified_s(self) -> float:
@@ -219,16 +224,3 @@ def need_shapes(first: Inputs, drawn: Inputs) -> None:
                 f"{tuple(value.shape)} for another, which can be checked but not measured on a GPU, where all calls of "
                 "a case are of one size: let the case's own values decide the shapes"
             )
-
-
-def paired(evidence: Evidence) -> dict[str, Any]:
-    """What the pairs of one case say, as fields of a `CaseTiming`."""
-    speedup, low, high = evidence.speedup.ratio()
-    return {
-        "incumbent_ms": plain_statistics.median(pair.incumbent for pair in evidence.pairs),
-        "speedup": speedup,
-        "speedup_low": low,
-        "speedup_high": high,
-        "pairs": len(evidence.pairs),
-        "samples": [tuple(float(f"{value:.6g}") for value in (*pair, *pair)) for pair in evidence.pairs],
-    }

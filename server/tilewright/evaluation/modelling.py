@@ -38,9 +38,11 @@ DEFECTS = 20
 
 
 def prepare(arch: str) -> None:
-    """Make this process a stand-in for one with a GPU of `arch`. What torch.compile is given runs as it is."""
+    """Make this process a stand-in for one with a GPU of `arch`. What torch.compile is given runs as it is, and tuners
+    take their first config."""
     os.environ["TORCH_COMPILE_DISABLE"] = "1"
     host.install(spec_by_arch(arch))
+    FRONTENDS["cutile"].runtime().choose(Choice(0))
 
 
 def prepare_triton(arch: str, running: bool) -> None:

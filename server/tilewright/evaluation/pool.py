@@ -23,11 +23,10 @@ from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.isolation.process import ChildProcess, worker_environment
-from tilewright.isolation.traces import frames
+from tilewright.isolation.process import ChildProcess, frames, worker_environment
 from tilewright.task import Task
 from tilewright.text import printable
-from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
+from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message, Received
 from tilewright.wire.record import misfit
 
 START_TIMEOUT_S = 120.0
@@ -98,14 +97,14 @@ class WorkerHandle:
 
     def request(
         self, op: str, timeout_s: float, buffers: Sequence[Buffer] = (), **message: Any
-    ) -> tuple[Message, list[bytearray]]:
+    ) -> tuple[Message, list[Received]]:
         """Send a request and wait for its reply. Raises `WorkerFailure`; after a crash or timeout it is dead."""
         with self.meanwhile():
             return self._request(op, timeout_s, buffers, message)
 
     def _request(
         self, op: str, timeout_s: float, buffers: Sequence[Buffer], message: Message
-    ) -> tuple[Message, list[bytearray]]:
+    ) -> tuple[Message, list[Received]]:
         self.wait_ready()
         channel = self._process.channel
         left = self.deadline - time.monotonic()

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.isolation.fork_server import Servers
+from tilewright.isolation.fork_server import ForkServer, capture_server
 from tilewright.isolation.supervisor import die_with_parent
 from tilewright.task import Backend, Frontend, Task, TaskError, Values, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
-    servers = Servers.begun(sys.argv[1], int(sys.argv[4]))
+    capturing = capture_server() if sys.argv[1].startswith("cuda") else None  # it imports torch meanwhile
+    ours = [int(sys.argv[4]), *([capturing.control] if capturing else [])]
+    checking = ForkServer.forked("tilewright.evaluation.worker", sys.argv[1], close=ours)
 
 import contextlib
 import functools
@@ -68,8 +70,11 @@ DUMP_BYTES = 256 * 2**20
 class Referee:
     """The requests a referee answers: one method for each."""
 
-    def __init__(self, servers: Servers, backend: Backend, arch: str, folder: Path, tell: Tell) -> None:
-        """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
+    def __init__(
+        self, checking: ForkServer, capturing: ForkServer | None, backend: Backend, arch: str, folder: Path, tell: Tell
+    ) -> None:
+        """Workers are forked from `checking` and, on a GPU, `capturing`. `arch` is what the `cpu` backend models;
+        `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
         self._folder = folder
         self._tell = tell
@@ -79,10 +84,10 @@ class Referee:
         self._arch = self._gpu.arch if self._gpu else arch
         memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
         spares = int(os.environ.get("TILEWRIGHT_SPARES", workers_that_wait(memory) if self._gpu else 1))
-        self._pool = WorkerPool(servers.checking, f"{backend}:{self._arch}", folder, spares)
+        self._pool = WorkerPool(checking, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
-        if servers.capturing is not None:
-            self._on_gpu = OnGpu(self._pool, servers.capturing, folder, tell)
+        if capturing is not None:
+            self._on_gpu = OnGpu(self._pool, capturing, folder, tell)
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._singles: SingleRuns | None = None
@@ -363,7 +368,7 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def main(servers: Servers, arguments: list[str]) -> None:
+def main(checking: ForkServer, capturing: ForkServer | None, arguments: list[str]) -> None:
     """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
     backend, _, arch = arguments[0].partition(":")
     channel = Channel(socket.socket(fileno=int(arguments[3])))
@@ -372,7 +377,7 @@ def main(servers: Servers, arguments: list[str]) -> None:
         channel.send({"progress": text})
 
     try:
-        referee = Referee(servers, Backend(backend), arch, Path(arguments[1]), tell)
+        referee = Referee(checking, capturing, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
@@ -388,4 +393,4 @@ def main(servers: Servers, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(servers, sys.argv[1:])
+    main(checking, capturing, sys.argv[1:])

@@ -48,9 +48,10 @@ class SingleRuns:
         except TaskError as error:
             return shortened(str(error).removeprefix("task.py: "))
         except WorkerFailure as failure:
-            if self._backend is Backend.CUDA or self._worker is None or self._worker.ended:
-                self.close()
+            self.close()
             return shortened(str(failure))
+        if self._worker.ended or (self._backend is Backend.CUDA and check.status.is_crash):
+            self.close()
         return "" if check.status is Status.PASSED else shortened(check.message or str(check.status))
 
     def modelled(self) -> bool:

@@ -16,10 +16,11 @@ All looks share one error probability (Bonferroni, the simplest group-sequential
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.messages import Round
@@ -291,25 +292,24 @@ def pairs_for(scouted: Figures) -> int:
     return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall + 1e6 * pause_for(us))), least), most)
 
 
-class Pair(NamedTuple):
-    """One pair of turns: milliseconds for one call of each arm."""
-
-    candidate: float
-    incumbent: float
-
-    @property
-    def log_ratio(self) -> float:
-        return math.log(self.incumbent / self.candidate)
+Pair = tuple[float, float]
+"""One pair of turns: milliseconds for one call of the candidate, and of the incumbent."""
 
 
-@dataclass
-class Evidence:
-    """The pairs of one case so far, and what they say."""
+def gain(pairs: Sequence[Pair], rules: Rules = DEFAULT) -> Interval:
+    """The speedup over the incumbent by pairs, as a log-ratio."""
+    ratios = [math.log(incumbent / candidate) for candidate, incumbent in pairs]
+    return interval(ratios, error_probability(rules) / len(PAIR_LOOKS), TRIMMED_PAIRS)
 
-    pairs: list[Pair] = field(default_factory=list)
-    rules: Rules = DEFAULT
 
-    @property
-    def speedup(self) -> Interval:
-        error = error_probability(self.rules) / len(PAIR_LOOKS)
-        return interval([pair.log_ratio for pair in self.pairs], error, TRIMMED_PAIRS)
+def paired(pairs: Sequence[Pair], found: Interval) -> dict[str, Any]:
+    """What the pairs of one case say, as fields of a `CaseTiming`. `found`: their `gain`."""
+    speedup, low, high = found.ratio()
+    return {
+        "incumbent_ms": statistics.median(incumbent for _, incumbent in pairs),
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "pairs": len(pairs),
+        "samples": [tuple(float(f"{value:.6g}") for value in (*pair, *pair)) for pair in pairs],
+    }

@@ -137,7 +137,7 @@ class SharedTensor:
         self.raw.fill_(POISON)
 
 
-def opened(argument: Argument, buffers: list[bytearray]) -> Any:
+def opened(argument: Argument, buffers: list[Received]) -> Any:
     """The value of an argument as a worker gets it."""
     spec = argument.tensor
     if spec is None:

@@ -3,7 +3,6 @@ benchmarked is checked on all hidden sizes, none of which costs a search."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import time
@@ -23,11 +22,6 @@ from tilewright.task import Backend, Task, Values
 
 LIMIT_S = 20.0
 """For all configs together. The first one is tried whatever it takes."""
-RESTORE = (
-    "a tuner runs all configs on the arguments of the call: put back what the kernel writes to, by restore_value or "
-    "reset_to_zero of triton.autotune, or by clones in args_fn of exhaustive_search"
-)
-
 KNOWN = re.compile(r"\b(exhaustive_search|autotune)\b")
 """What frontends answer."""
 UNTUNED = f"hidden sizes in the original config: its tuner is not known, and {SWITCH}=1 was set for them"
@@ -41,33 +35,34 @@ def named_in(snapshot: Snapshot, task: Task) -> tuple[bool, bool]:
 
 
 def checked(
-    by: Check, runs: Sequence[Run], crew: Sequence[WorkerHandle], seconds: tuple[float, float] = (math.inf, math.inf)
+    by: Check, runs: Sequence[Run], crew: Sequence[WorkerHandle], limit_s: float = math.inf
 ) -> tuple[CorrectnessResult, CorrectnessResult | None, list[str]]:
-    """Make the visible runs of a candidate that may tune, and then the hidden ones, in the config that its tuners take
-    on the case that is benchmarked; and what is to be said of that. `seconds`: within which either may begin. Raises
-    `WorkerFailure`."""
+    """Make the visible runs, and then the hidden ones, of which either may begin within `limit_s` seconds. Where the
+    candidate may tune, the hidden ones are in the config that its tuners take on the case that is benchmarked; and what
+    is to be said of that. Raises `WorkerFailure`."""
     visible, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
-    cases = by.code.task.correctness_cases(by.backend)  # those of a benchmark are too large to run where it is modelled
-    benchmarked = next((case for case in by.code.task.benchmark_cases(by.backend) if case in cases), cases[0])
-    if all(run.case != benchmarked for run in visible):
-        visible.append(Run(benchmarked, False, runs[0].seed))
-    visible.sort(key=lambda run: run.case != benchmarked)
-    alone = crew[:1]  # a search has the GPU for itself
-    first = Runs(by, visible, time.monotonic() + seconds[0], after=len(hidden)).on(alone)
+    may_tune, alone = by.tunes or by.switched, crew[:1]  # a search has the GPU for itself
+    if may_tune:
+        cases = by.code.task.correctness_cases(by.backend)  # those of a benchmark are too large where it is modelled
+        benchmarked = next((case for case in by.code.task.benchmark_cases(by.backend) if case in cases), cases[0])
+        if all(run.case != benchmarked for run in visible):
+            visible.append(Run(benchmarked, False, runs[0].seed))
+        visible.sort(key=lambda run: run.case != benchmarked)
+    first = Runs(by, visible, time.monotonic() + limit_s, after=len(hidden)).on(alone if may_tune else crew)
     if not first.passed or not hidden:
         return first, None, []
-    taken = unshown(alone, by.code).tuners.first
+    taken = unshown(alone, by.code).tuners.first if may_tune else {}
     switch = by.switched and not taken
     for worker in crew if switch or (taken and by.backend is Backend.CUDA) else ():  # without a clock none searches
         worker.request("choose", by.code.task.file.timeout_s, tuner=Choice(0, known=taken), switch=switch)
-    second = Runs(by, hidden, time.monotonic() + seconds[1], before=len(visible)).on(crew)
+    second = Runs(by, hidden, time.monotonic() + limit_s, before=len(visible)).on(crew)
     return first, second, [UNTUNED] if switch else []
 
 
 def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None:
-    """How the candidate, which is right on `runs`, is wrong by its tuners, on the smallest visible case: with another
-    config, or after all of them ran on its arguments. None if it is not. `tuners` gets what was tried. A config that
-    does not run counts for nothing: a tuner does not take it."""
+    """How the candidate, which is right on `runs`, is wrong with another config of its tuners, on the smallest visible
+    case. None if it is not. `tuners` gets what was tried. A config that does not run counts for nothing: a tuner does
+    not take it."""
     run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
     tuners.tried |= {*range(first)}
     until = time.monotonic() + LIMIT_S
@@ -81,20 +76,7 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
             tuners.tried.add(number)
         if check is not None and check.status.is_incorrect:
             return check.model_copy(update={"message": f"with the config {tried.text}: {check.message}"})
-    return _damaged(by, run) if tuners.configs and by.backend is Backend.CPU else None
-
-
-def named(
-    by: Check, runs: Sequence[Run], result: CorrectnessResult, workers: Sequence[WorkerHandle]
-) -> CorrectnessResult:
-    """The result of a check that failed on these workers, which names the tuner if that spoiled the arguments."""
-    damage, last = None, result.cases[-1]
-    run = next((run for run in runs if (run.case, run.values) == (last.case, last.values)), _smallest(runs))
-    if by.backend is Backend.CUDA and result.status.is_incorrect:
-        with contextlib.suppress(WorkerFailure):
-            if unshown(workers, by.code).tuners.configs and _tried(by, run, Choice(0))[0] is None:
-                damage = _damaged(by, run)
-    return failed(result, damage) if damage else result
+    return None
 
 
 def failed(result: CorrectnessResult, check: CaseCheck) -> CorrectnessResult:
@@ -103,14 +85,6 @@ def failed(result: CorrectnessResult, check: CaseCheck) -> CorrectnessResult:
     return result.model_copy(
         update={"status": check.status, "message": f"{check.label}: {check.message}", "cases": cases}
     )
-
-
-def _damaged(by: Check, run: Run) -> CaseCheck | None:
-    """How the candidate is wrong where its tuners have run all of their configs on its arguments."""
-    check, _ = _tried(by, run, Choice(0, rehearsed=True))
-    if check is None or not check.status.is_incorrect:
-        return None
-    return check.model_copy(update={"message": f"after its tuner has run: {check.message}; {RESTORE}"})
 
 
 def _smallest(runs: Sequence[Run]) -> Run:

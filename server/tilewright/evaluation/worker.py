@@ -20,11 +20,10 @@ from typing import Any
 import torch
 from cuda.tile._cext import default_tile_context
 
-from tilewright.evaluation.candidate import Candidate, CandidateFailure
+from tilewright.evaluation.candidate import Candidate, CandidateFailure, copy_outputs, timed
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import Status, library_calls
 from tilewright.evaluation.tensors import Argument, opened, poison, raw_bytes, spec_of, to_buffer
-from tilewright.evaluation.timing import copy_outputs, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.hostops import computing
@@ -32,7 +31,7 @@ from tilewright.interpreter.unshown import TF32, met
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
-from tilewright.wire.channel import Channel, ChannelClosed, Message
+from tilewright.wire.channel import Channel, ChannelClosed, Message, Received
 
 GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
@@ -56,7 +55,7 @@ class Worker:
         self._frontend = Frontend.CUTILE
         self._candidate: Candidate | None = None
         self._arguments: dict[str, Any] = {}
-        self._buffers: list[bytearray] = []
+        self._buffers: list[Received] = []
         self._kept: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
         self._forbids = False
         self._ran, self._watched = Ran(), set[str]()
@@ -75,7 +74,7 @@ class Worker:
         assert self._candidate is not None
         return self._candidate
 
-    def load(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def load(self, message: Message, buffers: list[Received]) -> Reply:
         """Import the candidate from its snapshot."""
         default_tile_context.config.cache_dir = message["cache"]
         self._frontend = Frontend(message["frontend"])
@@ -97,7 +96,7 @@ class Worker:
             )
         return {}, []
 
-    def choose(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def choose(self, message: Message, buffers: list[Received]) -> Reply:
         """Let tuners take what is chosen for them, from now on."""
         for runtime in imported_runtimes():
             runtime.choose(Choice(*message["tuner"]))
@@ -105,7 +104,7 @@ class Worker:
             os.environ[SWITCH] = "1"
         return {}, []
 
-    def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def inputs(self, message: Message, buffers: list[Received]) -> Reply:
         """Take the arguments of a call; they replace those of the one before, or, with `again`, are put into their
         memory (where that is this process's own) and leave its tensors what they are."""
         described = [Argument.model_validate(one) for one in message["arguments"]]
@@ -119,7 +118,7 @@ class Worker:
         self._buffers = buffers
         return {}, []
 
-    def call(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def call(self, message: Message, buffers: list[Received]) -> Reply:
         """Call the candidate once on its arguments. On `cpu` its outputs and the arguments' buffers come back. What it
         returned is held on to if it is to `keep`. `stands`: what was held on to has to be what it was."""
         if self._backend is Backend.CUDA:
@@ -139,7 +138,7 @@ class Worker:
         described, views = _described(outputs)
         return {"outputs": described}, views + [memoryview(buffer) for buffer in self._buffers]
 
-    def describe(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def describe(self, message: Message, buffers: list[Received]) -> Reply:
         """What one call on its arguments returns: shapes, strides, dtypes. Without a GPU it runs no cuTile kernel."""
         with self._host(launching=False):
             outputs = self.candidate(self._arguments)
@@ -163,7 +162,7 @@ class Worker:
         if message["keep"] and given.isdisjoint(map(_memory, outputs)):
             self._kept = outputs, [_content(one).clone() for one in outputs]
 
-    def time(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def time(self, message: Message, buffers: list[Received]) -> Reply:
         """Call the candidate so many times on its arguments: the device time of each call in ms. The outputs of the
         last one are handed over."""
         boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
@@ -172,20 +171,20 @@ class Worker:
         self.candidate.wait()
         return {"ms": ms}, []
 
-    def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def profile(self, message: Message, buffers: list[Received]) -> Reply:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
         found = profile_call(self.candidate, self._arguments, self._arch, self._frontend)
         return {"profile": found}, []
 
-    def check(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def check(self, message: Message, buffers: list[Received]) -> Reply:
         """What the checker finds in calls on its arguments."""
         from tilewright.evaluation.modelling import check_call
 
         return {"defects": check_call(self.candidate, self._arguments, message["empty"], self._watching)}, []
 
-    def unshown(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def unshown(self, message: Message, buffers: list[Received]) -> Reply:
         """What calls in this process met that it cannot show: which configs tuners took, and what a GPU does
         otherwise. And the candidate's functions that ran, or none where torch.compile hides them."""
         found = {kind: list(places) for kind, places in met.items()}
@@ -195,7 +194,7 @@ class Worker:
         ran = None if self._hidden else self._ran.names(f"{message['root']}/")
         return {**found, "tuners": tuners, "ran": ran}, []
 
-    def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
+    def dump(self, message: Message, buffers: list[Received]) -> Reply:
         """The kernels that one call launches, compiled for each of the architectures; or, of a torch task, its
         operations."""
         from tilewright.evaluation.modelling import compiled_call, compiled_triton_call, listed_call

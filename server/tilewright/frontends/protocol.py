@@ -30,14 +30,10 @@ class Tuner(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The config that tuners take, by its number, modulo how many there are.
-
-    `rehearsed`: a tuner runs all of its configs once on its arguments before, as it does where it times them. `known`:
-    the numbers of tuners by their names and how many configs they have; if it is given, all others search.
-    """
+    """The config that tuners take, by its number, modulo how many there are. `known`: the numbers of tuners by their
+    names and how many configs they have; if it is given, all others search."""
 
     config: int
-    rehearsed: bool = False
     known: Mapping[str, int] | None = None
 
     def of(self, name: str, configs: int) -> int | None:

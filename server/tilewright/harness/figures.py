@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tilewright.commandtask import MILLISECONDS, Benchmark, unit_of
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
-from tilewright.evaluation.statistics import PRECISE, Evidence, Interval, Pair
+from tilewright.evaluation.statistics import PRECISE, Interval, Pair, gain, paired
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
 from tilewright.text import cut
@@ -91,39 +91,32 @@ class Comparison:
             return True
         if whole.low <= self._rules.resolution:
             return whole.high < WORTHWHILE
-        cases = [self._evidence(label).speedup for label in self.pairs[0][0]]
+        cases = [gain(self._of_case(label), self._rules) for label in self.pairs[0][0]]
         return not any(case.mean < DOUBTFUL and case.high >= 0 for case in cases)
 
     def overall(self) -> Interval:
         """The log-ratio over all cases, of incumbent over candidate."""
-        means = [Pair(*(geometric_mean([one.ms for one in arm.values()]) for arm in pair)) for pair in self.pairs]
-        return Evidence(means, self._rules).speedup
+        means = [(_mean(candidate), _mean(incumbent)) for candidate, incumbent in self.pairs]
+        return gain(means, self._rules)
 
     def result(self) -> BenchmarkResult:
         """What the pairs say."""
         timings = []
         for label, figure in self.pairs[0][0].items():
-            evidence = self._evidence(label)
-            speedup, low, high = evidence.speedup.ratio()
-            timings.append(
-                CaseTiming(
-                    case=figure.case,
-                    level=Level.HARNESS,
-                    latency_ms=statistics.median(pair.candidate for pair in evidence.pairs),
-                    incumbent_ms=statistics.median(pair.incumbent for pair in evidence.pairs),
-                    speedup=speedup,
-                    speedup_low=low,
-                    speedup_high=high,
-                    pairs=len(evidence.pairs),
-                    samples=[(*pair, *pair) for pair in evidence.pairs],
-                )
-            )
+            pairs = self._of_case(label)
+            latency = statistics.median(candidate for candidate, _ in pairs)
+            found = paired(pairs, gain(pairs, self._rules))
+            timings.append(CaseTiming(case=figure.case, level=Level.HARNESS, latency_ms=latency, **found))
         speedup, low, high = self.overall().ratio()
-        found = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
-        return _result(timings).model_copy(update=found)
+        overall = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
+        return _result(timings).model_copy(update=overall)
 
-    def _evidence(self, label: str) -> Evidence:
-        return Evidence([Pair(*(arm[label].ms for arm in pair)) for pair in self.pairs], self._rules)
+    def _of_case(self, label: str) -> list[Pair]:
+        return [(candidate[label].ms, incumbent[label].ms) for candidate, incumbent in self.pairs]
+
+
+def _mean(figures: Figures) -> float:
+    return geometric_mean([one.ms for one in figures.values()])
 
 
 def alone(runs: Sequence[Figures]) -> BenchmarkResult:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-import tilewright.interpreter.access
+import tilewright.interpreter.memory
 import tilewright.interpreter.operations
 import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
 from tilewright.interpreter.machine import Counts, KernelFault, Machine, Step, step_of
@@ -64,18 +64,18 @@ def _nothing(machine: Machine, values: Values) -> None:
     """The step of control flow, which `Execution` runs itself."""
 
 
-def operationsselect(body: Any) -> Iterator[Any]:
+def all_operations(body: Any) -> Iterator[Any]:
     """All operations of a kernel's body, those of nested blocks too."""
     for op in body.operations:
         yield op
         for block in op.nested_blocks:
-            yield from operationsselect(block)
+            yield from all_operations(block)
 
 
 def needs_order(body: Any) -> bool:
     """Whether blocks may wait for, or act on, what others did before: such a kernel runs block by block."""
-    used = {var.name for op in operationsselect(body) for var in op.all_inputs()}
-    for op in operationsselect(body):
+    used = {var.name for op in all_operations(body) for var in op.all_inputs()}
+    for op in all_operations(body):
         match op.op:
             case "tile_atomic_cas" | "get_array_list_item":
                 return True
@@ -97,7 +97,7 @@ def group_blocks(body: Any) -> int:
         return 1
     sizes = [
         math.prod(ty.shape)
-        for op in operationsselect(body)
+        for op in all_operations(body)
         for var in op.result_vars
         if hasattr(ty := var.get_type(), "dtype") and hasattr(ty, "shape") and all(isinstance(n, int) for n in ty.shape)
     ]

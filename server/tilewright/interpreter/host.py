@@ -28,7 +28,6 @@ from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.races import Races
-from tilewright.interpreter.search import first_config
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.undetermined import Undetermined
 from tilewright.interpreter.unshown import launched
@@ -211,9 +210,8 @@ def install(device: DeviceSpec) -> None:
     _host = _Host(device)
     stand_in(device)
     cuda.tile.launch = ct.launch = _launch
-    cuda.tile.tune.exhaustive_search = first_config
-    cuda.tile.tune._tune.exhaustive_search = first_config
-    cuda.tile.tune._tune._benchmark = lambda *_: 1.0  # for who holds the real search already: all configs tie
+    search = cuda.tile.tune._tune
+    search._benchmark = search.benchmark_with_timeout = lambda *_: 1.0  # no clock: all configs tie
 
 
 def executes() -> bool:

@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.isolation.process import kept_environment
 from tilewright.isolation.supervisor import die_with_parent, is_dead, kill_group, name_process
@@ -132,26 +132,9 @@ class ForkServer:
         return int(answer)
 
 
-class Servers(NamedTuple):
-    """What a referee's workers are forked from."""
-
-    checking: ForkServer
-    capturing: ForkServer | None
-    """There is one on a GPU."""
-
-    @classmethod
-    def begun(cls, backend: str, channel: int) -> Servers:
-        """Both, for a `backend` with its architecture. To be called before CUDA is opened. `channel`: the referee's own
-        file descriptor, which neither may have. Each imports torch, which takes seconds: the first one does so while
-        this process goes on."""
-        capturing = capture_server() if backend.startswith("cuda") else None
-        ours = [channel] if capturing is None else [channel, capturing.control]
-        return cls(ForkServer.forked("tilewright.evaluation.worker", backend, close=ours), capturing)
-
-
 def capture_server() -> ForkServer:
     """What workers that capture are forked from: it imports torch once, while the caller goes on."""
-    return ForkServer.spawned("tilewright.worker.process", "", kept_environment() | {"PYTHONHASHSEED": "0"})
+    return ForkServer.spawned("tilewright.worker.process", "", kept_environment())
 
 
 class Forked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from tilewright.isolation.limits import overuse
 from tilewright.isolation.supervisor import kill_group
-from tilewright.isolation.traces import trimmed
 from tilewright.wire.channel import Channel
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ KEPT_VARIABLES = (
 """What a worker inherits from the server's environment; everything else is left behind."""
 
 OUTPUT_TAIL = 8192
+PACKAGE = f"{Path(__file__).parents[1]}/"
+MOST_FRAMES = 3
+_FRAME = re.compile(r'  File "([^"]*)", line (\d+) in (.*)')
 WATCH_S = 0.25
 """Between two looks at what a process uses, while its answer is waited for."""
 
@@ -151,3 +154,23 @@ class ChildProcess:
             while chunk := os.read(stream.fileno(), 65536):
                 self._tail += chunk
                 del self._tail[:-OUTPUT_TAIL]
+
+
+def trimmed(output: str) -> str:
+    """What a process printed. In a trace of `-X faulthandler` the list of extension modules is left out, and the frames
+    of this package and of `runpy`, which called the candidate."""
+    return "".join(line for line in output.splitlines(keepends=True) if not _is_ours(line))
+
+
+def frames(output: str) -> str:
+    """Where a process crashed, the innermost frame first, in a few words; empty where it printed no trace."""
+    trace = output.rpartition("Current thread")[2].splitlines()[1:] if "Current thread" in output else []
+    known = [_FRAME.fullmatch(line) for line in trace if not _is_ours(line)]
+    return ", ".join(f"{one[3]} ({Path(one[1]).name}:{one[2]})" for one in [*filter(None, known)][:MOST_FRAMES])
+
+
+def _is_ours(line: str) -> bool:
+    frame = _FRAME.fullmatch(line.rstrip("\r\n"))
+    if frame is None:
+        return line.startswith("Extension modules:")
+    return frame[1].startswith(PACKAGE) or frame[1] == "<frozen runpy>"

@@ -12,7 +12,6 @@ import csv
 import math
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 
 from pydantic import Field
 
+from tilewright.compiler.tools import find_tool
 from tilewright.isolation.process import kept_environment
 from tilewright.text import cut
 from tilewright.wire.record import Record
@@ -174,11 +174,6 @@ async def read_counters(programs: Sequence[Path | str], limit_s: float = LIMIT_S
     if not any(one.time_ns for case in cases for one in case):
         return Counters(why_not=reason(written, printed, code))
     return Counters(cases=cases, summary=f"{ncu}, in {time.monotonic() - began:.1f} s, on replayed programs")
-
-
-def find_tool(name: str) -> str | None:
-    """Where a tool of CUDA's is: on PATH, else where CUDA puts it."""
-    return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
 async def run_tool(arguments: Sequence[str], folder: Path, limit_s: float) -> tuple[int | None, str]:

@@ -15,6 +15,7 @@ from pydantic import Field
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.findings import DO, Finding, Treatment, by_cost, findings, for_more_warps
 from tilewright.compiler.resources import Resources
+from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
@@ -23,6 +24,7 @@ from tilewright.profile.kernels import evidence as recorded
 from tilewright.profile.rules import NOTHING, SWIZZLE, TERMS, UNEXPLAINED, WIDER_LOADS, Bound, Rule, Signs, holding
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import CallProfile, LaunchProfile, estimate_call, estimate_launch
+from tilewright.session.reports import RunState
 from tilewright.task import Work
 from tilewright.wire.launches import KernelLaunch
 from tilewright.wire.record import Record
@@ -49,6 +51,21 @@ class CaseDiagnosis(Record):
     evidence: list[str] = Field(default_factory=list)
     treatments: list[str] = Field(default_factory=list, description="to try, in this order")
     stop: str = Field("", description="when there is nothing left to try")
+
+
+class ProfileReport(Record):
+    """What `profile` answers: what bounds the candidate."""
+
+    summary: str = Field(description="about the case furthest from its roofline")
+    state: RunState = "done"
+    status: Status | None = None
+    message: str = ""
+    device: str = ""
+    modelled: bool = Field(False, description="a model gave the latency")
+    cases: list[CaseDiagnosis] = Field(default_factory=list)
+    counters: str = Field("", description="how they were read, or why not")
+    left_out: str = Field("", description="what was not looked at, and why")
+    next: str = ""
 
 
 class Kernel(NamedTuple):

@@ -21,10 +21,9 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.knobs import MATMUL, Value
 from tilewright.profile.counters import read_counters
-from tilewright.profile.diagnosis import Facts, diagnose
+from tilewright.profile.diagnosis import Facts, ProfileReport, diagnose
 from tilewright.profile.kernels import function_names
 from tilewright.profile.programs import read_code, record_kernels
-from tilewright.profile.report import ProfileReport
 from tilewright.programs.format import program_file
 from tilewright.repository import Files
 from tilewright.session.beginning import Working, backend_for, working_candidate

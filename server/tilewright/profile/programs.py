@@ -64,17 +64,11 @@ def read_code(
 ) -> tuple[list[list[Compilation]], str]:
     """The machine code of a kernel of each program, in their order, where it can be told; and why it cannot. A text
     stands for a program that does not exist. `triton`: the candidate is written in it."""
-    made: dict[tuple[Path, str], list[Compilation]] = {}
-    found: list[list[Compilation]] = []
     try:
-        for path, kernel in zip(programs, kernels, strict=True):
-            if isinstance(path, str) or kernel is None:
-                found.append([])
-                continue
-            key = (path, kernel.symbol)
-            if key not in made:
-                made[key] = _read(*key, triton)
-            found.append(made[key])
+        found = [
+            [] if isinstance(path, str) or kernel is None else _read(path, kernel.symbol, triton)
+            for path, kernel in zip(programs, kernels, strict=True)
+        ]
     except Exception as error:  # of a file that a candidate's process made
         return [[] for _ in programs], cut(f"{type(error).__name__}: {error}", 200)
     return found, ""

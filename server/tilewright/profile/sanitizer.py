@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilewright.compiler.tools import find_tool
 from tilewright.errors import UsageError
 from tilewright.isolation.process import kept_environment
-from tilewright.profile.counters import find_tool
 from tilewright.text import cut, printable
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

@@ -13,8 +13,7 @@ from typing import Literal, TypeVar
 from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.results import FROM_WORKERS, Status
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.isolation.process import ChildProcess, worker_environment
-from tilewright.isolation.traces import frames
+from tilewright.isolation.process import ChildProcess, frames, worker_environment
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Received, Sent
 from tilewright.wire.messages import (

@@ -354,9 +354,9 @@ def _timed_in_process(
                 run.need_time()
                 if bench is None:
                     bench = stack.enter_context(run.in_process())
-                timing, evidence = bench.case(case, run.seeds, statistics.PAIR_LOOKS, TIME_LIMIT_S / len(cases))
+                timing, gain = bench.case(case, run.seeds, statistics.PAIR_LOOKS, TIME_LIMIT_S / len(cases))
                 timing = timing.model_copy(update={"note": "; ".join(filter(None, [one, timing.note]))})
-                one = timing, evidence.speedup if evidence.pairs else None
+                one = timing, gain
             timed.append(one)
         return timed
 

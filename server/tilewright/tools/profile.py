@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tilewright.profile.report import ProfileReport
+from tilewright.profile.diagnosis import ProfileReport
 from tilewright.tools.dump import CONFIG, TASK
 from tilewright.tools.loop import Device, backend_of
 from tilewright.tools.tool import Effect, Params, Settings, Tell, Tool

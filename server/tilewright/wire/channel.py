@@ -106,14 +106,9 @@ class Channel:
         except OSError as error:
             raise ChannelClosed(str(error)) from None
 
-    def receive(self, timeout: float | None = None) -> tuple[Message, list[bytearray]]:
-        """The next frame, without memory. `timeout` in seconds bounds the whole of it."""
-        message, received = self.receive_shared(timeout)
-        return message, [one for one in received if isinstance(one, bytearray)]
-
-    def receive_shared(self, timeout: float | None = None) -> tuple[Message, list[Received]]:
-        """The next frame; buffers that are memory are views of it. Raises `ChannelError` for memory that this end does
-        not take."""
+    def receive(self, timeout: float | None = None) -> tuple[Message, list[Received]]:
+        """The next frame; buffers that are memory are views of it. `timeout` in seconds bounds the whole of it. Raises
+        `ChannelError` for memory that this end does not take."""
         deadline = None if timeout is None else time.monotonic() + timeout
         length = header_length(bytes(self._read(_LENGTH.size, deadline)))
         message, sizes, memory = decode(bytes(self._read(length, deadline)))

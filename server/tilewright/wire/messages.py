@@ -280,8 +280,8 @@ class Link(Generic[Kind]):
 
     def receive(self, timeout: float | None = None) -> tuple[Kind, list[Received]]:
         """The next message, within `timeout` seconds. Raises `ChannelError` for one that is not of these kinds, and as
-        `Channel.receive_shared` does."""
-        found, buffers = self.channel.receive_shared(timeout)
+        `Channel.receive` does."""
+        found, buffers = self.channel.receive(timeout)
         try:
             return self._known.validate_python(found), buffers
         except (ValidationError, RecursionError) as error:

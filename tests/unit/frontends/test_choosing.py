@@ -16,7 +16,6 @@ from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.unseen import Tuners
 from tilewright.frontends.cutile.runtime import CuTileRuntime
 from tilewright.frontends.protocol import Choice, Tuner
-from tilewright.interpreter.search import untimed
 from tilewright.task import Backend
 
 
@@ -27,7 +26,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
 
     def search(space: Any, *_: Any, **__: Any) -> Any:
         found.append([*space])
-        return untimed(space[1])
+        return SimpleNamespace(best=SimpleNamespace(config=space[1]))
 
     monkeypatch.setattr(tune, "exhaustive_search", search)
     monkeypatch.setattr(tune._tune, "exhaustive_search", search)  # type: ignore[attr-defined]
@@ -134,7 +133,7 @@ def test_on_a_gpu_hidden_sizes_are_told_what_the_benchmarked_case_took(
     task = SimpleNamespace(
         correctness_cases=lambda _: [large, small], benchmark_cases=lambda _: [large], file=SimpleNamespace(timeout_s=1)
     )
-    by: Any = SimpleNamespace(code=SimpleNamespace(task=task), backend=Backend.CUDA, switched=switched)
+    by: Any = SimpleNamespace(code=SimpleNamespace(task=task), backend=Backend.CUDA, tunes=True, switched=switched)
     crew: Any = [
         SimpleNamespace(request=lambda *_, number=number, **said: log.append((number, said))) for number in (0, 1)
     ]

@@ -35,7 +35,7 @@ def open_handles() -> int:
 def test_memory_goes_with_other_buffers_and_both_see_what_is_written(ends: tuple[Channel, Channel]) -> None:
     memory = filled(b"abcdef")
     ends[0].send({"op": "x"}, [b"one", memory, b"", memoryview(b"two")], 5)
-    message, buffers = ends[1].receive_shared(5)
+    message, buffers = ends[1].receive(5)
     assert message == {"op": "x"}
     assert [*map(bytes, buffers)] == [b"one", b"abcdef", b"", b"two"]
     buffers[1][:1] = b"X"
@@ -46,7 +46,7 @@ def test_many_are_sent_at_once_and_nothing_stays_open(ends: tuple[Channel, Chann
     before = open_handles()
     sent = [filled(bytes([number % 256])) for number in range(AT_ONCE + 5)]
     ends[0].send({}, sent, 5)
-    _, buffers = ends[1].receive_shared(5)
+    _, buffers = ends[1].receive(5)
     assert [*map(bytes, buffers)] == [*map(as_bytes, sent)]
     del sent, buffers
     assert open_handles() <= before  # what other tests left may be closed meanwhile
@@ -64,7 +64,7 @@ def test_handles_that_do_not_come_are_an_error() -> None:
         body = b'{"buffers": [3], "handles": [0]}'
         one.sendall(struct.pack(">I", len(body)) + body + b"\0")
         with pytest.raises(ChannelError, match="did not come"):
-            Channel(other, takes_memory=True).receive_shared(5)
+            Channel(other, takes_memory=True).receive(5)
 
 
 def test_what_is_too_small_is_not_mapped() -> None:

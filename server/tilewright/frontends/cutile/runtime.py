@@ -18,7 +18,6 @@ from cuda.tile._execution import kernel
 from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
 from tilewright.frontends.protocol import Choice, Runtime, Tuner
-from tilewright.interpreter.search import untimed
 from tilewright.interpreter.unshown import launched
 
 SEARCH = "exhaustive_search"
@@ -75,7 +74,7 @@ class CuTileRuntime(Runtime):
         def choosing(search_space: Any, *arguments: Any, **options: Any) -> Any:
             caller = sys._getframe(1)
             name = f"{SEARCH} at {PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-            found = self._chosen(name, search_space, *arguments, **options) if search_space else None
+            found = self._chosen(name, search_space) if search_space else None
             found = found or search(search_space, *arguments, **options)
             if (count := len(search_space)) > 1:
                 number = [*search_space].index(found.best.config)
@@ -84,26 +83,13 @@ class CuTileRuntime(Runtime):
 
         tune.exhaustive_search = tune._tune.exhaustive_search = choosing
 
-    def _chosen(
-        self,
-        name: str,
-        space: Any,
-        stream: Any,
-        grid_fn: Any,
-        kernel: Any,
-        args_fn: Any,
-        hints_fn: Any = None,
-        **options: Any,
-    ) -> Any:
+    def _chosen(self, name: str, space: Any) -> Any:
         """What a search answers that is told which config to take, if it is."""
         number = self._choice.of(name, len(space)) if self._choice is not None else None
-        if self._choice is None or number is None:
+        if number is None:
             return None
-        for config in space if self._choice.rehearsed else ():
-            of_config = kernel if isinstance(kernel, ct.kernel) else kernel(config)
-            hinted = of_config.replace_hints(**(hints_fn(config) if hints_fn else {}))
-            ct.launch(stream, grid_fn(config), hinted, args_fn(config))
-        return untimed(space[number])
+        taken = tune.Measurement(config=space[number], mean_us=0.0, num_samples=0, error_margin_us=0.0)
+        return tune.TuningResult(best=taken, successes=(taken,), failures=())
 
     def launched(self) -> Collection[CodeType]:
         return launched

@@ -91,13 +91,6 @@ class TritonRuntime(Runtime):
             number = choice.of(tuner.base_fn.__name__, len(tuner.configs))
             if number is None:
                 return search(tuner, *arguments, config=config, **options)
-            if choice.rehearsed:
-                options |= config.all_kwargs()
-                named = {**tuner.nargs, **options}
-                for prepare in filter(None, (config.pre_hook, tuner.pre_hook)):
-                    prepare(named)
-                tuner.fn.run(*arguments, **options)
-                tuner.post_hook(named, exception=None)
             return [float(config is not tuner.configs[number])] * 3
 
         Autotuner._bench = bench
