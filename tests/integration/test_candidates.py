@@ -169,12 +169,26 @@ def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
     assert bench.measure(cached, SCALE_KERNEL).speedup == pytest.approx(1.0)
 
 
-def test_a_call_that_launches_no_block_is_no_result(bench: Bench) -> None:
+def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
     nothing = SCALE_KERNEL.replace("(ct.cdiv(x.shape[0], TILE),)", "(0,)")
     assert nothing != SCALE_KERNEL
     empty = bench.measure(nothing)
     assert empty.status is Status.RAISED
     assert "launched no block" in empty.message
+    less = bench.measure(body("return right(x[:64], factor)"))
+    assert less.status is Status.TAMPERED
+    assert "have to be read and written" in less.message
+
+
+def test_a_modelled_latency_below_the_floor_is_no_result(tmp_path: Path) -> None:
+    made = Bench(tmp_path / "repo", Backend.CPU, SCALE_TOML.replace("N = 1048576", "N = 33554432"))
+    try:
+        less = made.measure(body("return right(x[:64], factor)"))
+        assert less.status is Status.TAMPERED
+        assert "below the" in less.message
+        assert made.measure(FASTER_KERNEL).passed
+    finally:
+        made.close()
 
 
 def test_the_usual_ways_of_host_code_work_without_a_gpu(bench: Bench) -> None:

@@ -82,10 +82,15 @@ def test_kernels_and_torch_operations_are_told_apart_as_well_as_two_models_can(b
     assert alike.message == ""
 
 
-def test_a_torch_function_that_does_nothing_is_no_gain(bench: Bench) -> None:
+def test_what_a_torch_function_leaves_out_is_no_gain(bench: Bench) -> None:
+    less = bench.measure(PLAIN.replace("x * factor", "x[:64] * factor"))
+    assert less.status is Status.TAMPERED
+    assert "its torch operations move" in less.message
     none = bench.measure(PLAIN.replace("x * factor", "x"))
     assert none.status is Status.RAISED
     assert "made no torch operation" in none.message
+    wide = PLAIN.replace("x * factor", "(x[:1].expand(x.shape) + 0.0)[:1] * factor")
+    assert bench.measure(wide).status is Status.TAMPERED  # a repeated element is read once
 
 
 def test_a_dump_lists_the_operations(make_task: Callable[..., Path]) -> None:

@@ -13,7 +13,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, KernelUse, Level, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.bounds import Ceilings, roofline_share
+from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
     KERNEL_ERROR,
@@ -22,9 +22,14 @@ from tilewright.roofline.model import (
     Estimate,
     estimate_call,
 )
-from tilewright.task import Backend, Case, case_label
+from tilewright.task import Backend, Case, Work, case_label
 from tilewright.wire.record import misfit
 
+COMPULSORY_SHARE = 0.9
+"""The share of the compulsory bytes, and of the compulsory flops, that a call's sampled blocks must account for.
+
+What is missing to 1 is left to the error of sampling.
+"""
 TWO_MODELS = "a model of torch operations and a model of kernels are compared"
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
@@ -69,6 +74,29 @@ def _kernels(call: CallProfile) -> list[KernelUse]:
     return [KernelUse.of(name, resources) for name, resources in used.items()]
 
 
+def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:
+    """What of the compulsory work a call leaves out, by what its sampled blocks do; empty where it does all."""
+    moved = profile.dram_bytes
+    where = "its kernels, as sampled," if profile.launches else "its torch operations"
+    floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
+    if latency_ms < floor:
+        return (
+            f"modelled at {latency_ms:.6f} ms, below the {floor:.6f} ms that the data sheet's peaks allow: {where} "
+            f"move {moved / 1e6:.1f} MB, where the work is {work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop"
+        )
+    if intensity_class(work) == "compute-bound" and profile.flops < COMPULSORY_SHARE * work.flops:
+        return (
+            f"{where} do {profile.flops / 1e9:.1f} Gflop, and the work is {work.flops / 1e9:.1f}: it is not done, or "
+            "done by another algorithm; measure such a kernel on a GPU"
+        )
+    if moved < COMPULSORY_SHARE * work.bytes:
+        return (
+            f"{where} move {moved / 1e6:.1f} MB, and {work.bytes / 1e6:.1f} MB have to be read and written at least: "
+            "the rest of the work is not done, or done where the model does not see it; measure such a kernel on a GPU"
+        )
+    return ""
+
+
 def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolution: float) -> BenchmarkResult:
     """The modelled result of a candidate and, where `arms` holds two, the incumbent. `resolution` is the least gain
     that counts, as a share."""
@@ -82,6 +110,8 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         work = code.work(case)
         percent, bound = roofline_share(latency, work, ceilings)
         moved = calls[0].dram_bytes
+        if code.has_work and (found := shortfall(calls[0], latency, work, device)):
+            return BenchmarkResult(status=Status.TAMPERED, level=Level.MODELLED, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:
             paired = {"incumbent_ms": estimates[1].ms, **_with_interval(estimates[1].ms / latency, calls, resolution)}

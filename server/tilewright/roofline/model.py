@@ -85,6 +85,13 @@ class CallProfile(Record):
     host: list[HostWork] = Field(default_factory=list)
 
     @property
+    def flops(self) -> float:
+        launched = sum(
+            launch.blocks * (sum(launch.matrix_flops.values()) + launch.scalar_flops) for launch in self.launches
+        )
+        return launched + sum(work.flops for work in self.host)
+
+    @property
     def dram_bytes(self) -> float:
         return sum(launch.dram_bytes for launch in self.launches) + sum(work.bytes for work in self.host)
 
