@@ -104,10 +104,12 @@ def test_an_iteration_says_what_each_case_gains() -> None:
 
     cases = [timing(128, 1.226), timing(256, 1.0, same=True, wide=0.0), timing(512, 0.946), timing(64, 1.01, wide=0.1)]
     text = show._by_case(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=cases))
-    ceiling = "61% of its ceiling (memory)"
+    ceiling, choice = "61% of its ceiling (memory)", "a choice by shape could have the gains without the losses"
     some = ("N=512: -5.4%", "N=256: no change", "N=64: no change", "N=128: +22.6%")
     same = ", the same program as the incumbent"
-    assert text == "; ".join(f"{one}, {ceiling}{same * ('256' in one)}" for one in some)
+    assert text == "; ".join([*(f"{one}, 1 ms, {ceiling}{same * ('256' in one)}" for one in some), choice])
+    gains = show._by_case(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=cases[:2]))
+    assert choice not in gains
     alone = BenchmarkResult(status=Status.PASSED, level=Level.MODELLED, cases=[timing(128, None)])
     assert show._by_case(alone) == f"~{ceiling}"
 

@@ -217,8 +217,8 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
 
 
 def _by_case(result: BenchmarkResult) -> str:
-    """What each case gains or loses, the largest loss first, and its share of the nearest ceiling. A case is named by
-    what not all have in common."""
+    """What each case gains or loses, the largest loss first, its latency if there are others, and its share of the
+    nearest ceiling. A case is named by what not all have in common."""
     cases, mark = sorted(result.cases, key=lambda case: case.speedup or 1.0), "~" if result.modelled else ""
     lines = []
     for case in cases if len(cases) <= CASES_SHOWN else [*cases[: CASES_SHOWN // 2], *cases[-CASES_SHOWN // 2 :]]:
@@ -227,10 +227,13 @@ def _by_case(result: BenchmarkResult) -> str:
         if (case.speedup_low or 2.0) <= 1 <= (case.speedup_high or 0.0):
             speed = "no change"
         share = f"{mark}{case.roofline_percent:.0f}% of its ceiling ({case.bound})" if case.roofline_percent else ""
-        said = ", ".join(filter(None, (speed, share, *notes_of(case))))
+        latency = f"{mark}{case.latency_ms:.4g} ms" if len(cases) > 1 else ""
+        said = ", ".join(filter(None, (speed, latency, share, *notes_of(case))))
         lines.append(": ".join(filter(None, (case_label(own), said))))
     if len(cases) > CASES_SHOWN:
         lines.append(f"{len(cases) - CASES_SHOWN} more between these, in the journal")
+    if any((case.speedup_high or 1.0) < 1 for case in cases) and any((case.speedup_low or 1.0) > 1 for case in cases):
+        lines.append("a choice by shape could have the gains without the losses")
     return "; ".join(lines)
 
 
