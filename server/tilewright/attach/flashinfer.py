@@ -69,7 +69,10 @@ def propose(root: Path, wishes: Wishes, tell: Callable[[str], None]) -> Proposal
         text = path.read_text(encoding="utf-8")
         definition = Definition.model_validate_json(text)
         function = definition.entry()
-        inputs = _inputs(definition, _workloads(path, definition), dict(map(argument_of, wishes.arguments)))
+        given = dict(map(argument_of, wishes.arguments))
+        if tied := [name for name, value in given.items() if isinstance(value, dict)]:
+            raise UsageError(f"--arg {tied[0]}: the definition says which axis it is; give its size")
+        inputs = _inputs(definition, _workloads(path, definition), given)
     except ValidationError as error:
         first = error.errors()[0]
         why = ": ".join([*map(str, first["loc"]), first["msg"]])

@@ -263,8 +263,10 @@ def ranges_of(texts: list[str], inputs: Inputs) -> dict[str, Draw]:
         try:
             if between:
                 ranges[name] = Draw(min=int(between[1]), max=int(between[2]), multiple_of=int(between[3] or 1))
-            else:
+            elif re.fullmatch(r"\d+(,\d+)*", numbers):
                 ranges[name] = Draw(choices=[int(size) for size in numbers.split(",")])
+            else:
+                raise ValueError
         except ValueError:
             raise UsageError(
                 f"--range {text}: a range is written N=64..128, N=64..128:32 for multiples, or N=64,128"
@@ -294,9 +296,12 @@ def argument_of(text: str) -> tuple[str, Any]:
     if match := re.fullmatch(r"([^\W\d]\w*)\.(\d+)", value):
         return name, {"tensor": match[1], "axis": int(match[2])}
     try:
-        return name, ast.literal_eval(value)
+        found = ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
+    if not isinstance(found, int | float | str | None):
+        raise UsageError(f"--arg {text}: an argument is a number, a word, True, False or None")
+    return name, found
 
 
 def _seen(frozen: str, inputs: Inputs, editable: list[str], frontend: str) -> list[str]:

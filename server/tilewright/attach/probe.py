@@ -126,11 +126,12 @@ def _narrow(reference: Callable[..., Any], shapes: Shapes, arguments: dict[str, 
     small = {name: [min(size, SMALL) for size in shape] for name, shape in shapes.items()}
     arguments = _tied(arguments, small)
     try:
-        outputs = tensors_of(reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments))
-        if not outputs:
+        result = reference(**_drawn(small, dict.fromkeys(shapes, "float64")), **arguments)
+        if result is None:
             raise TypeError(
-                "it returns no tensor: for one that writes into its arguments write task.toml by hand, with outputs"
+                "it returns nothing: for one that writes into its arguments write task.toml by hand, with outputs"
             )
+        outputs = tensors_of(result)
     except Exception as error:
         raise Unusable(
             f"in float64 on the CPU, with tensors {', '.join(shapes)} of sizes cut to {SMALL}, it fails: "

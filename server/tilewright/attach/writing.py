@@ -123,8 +123,9 @@ COUNTED = """\
             outputs = reference(**inputs)
         flops = counted.get_total_flops()
         outputs = outputs if isinstance(outputs, tuple | list) else [outputs]
+        given = [value if value._base is None else value._base for value in tensors]
         for one in outputs:
-            if isinstance(one, torch.Tensor) and not any(one._base is given for given in inputs.values()):
+            if isinstance(one, torch.Tensor) and not any((one if one._base is None else one._base) is x for x in given):
                 tensors.append(one)
     except Exception:  # a reference that looks at values
         pass

@@ -90,15 +90,14 @@ class Candidate:
     def _collect(self, result: Any, arguments: dict[str, Any]) -> list[torch.Tensor]:
         if self._outputs:
             return [arguments[name] for name in self._outputs]
-        found = tensors_of(result)
-        if not found:
-            what = "nothing (None)" if result is None else f"a {type(result).__name__} without a tensor"
+        try:
+            return tensors_of(result)
+        except TypeError as error:
             raise CandidateFailure(
                 Status.NO_OUTPUT,
-                f"the entry point returned {what}; it must return its output tensors, or the task must name the "
-                "arguments that hold them in `outputs`",
-            )
-        return found
+                f"the entry point {error}; it must return its output tensors, or the task must name the arguments that "
+                "hold them in `outputs`",
+            ) from None
 
     def _failure(self, error: BaseException, status: Status) -> CandidateFailure:
         if any(isinstance(error, runtime.compile_errors) for runtime in imported_runtimes()):

@@ -29,7 +29,7 @@ from tilewright.gpu.specs import DeviceSpec, spec_by_name
 from tilewright.gpu.telemetry import Recorder, named
 from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Case, TaskError, Work, case_label
+from tilewright.task import Backend, Case, TaskError, Work, case_label
 
 TURN_MS = 10.0
 """Device time that the calls of a turn aim at."""
@@ -143,9 +143,16 @@ class Bench:
                 raise WorkerFailure(
                     Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                 )
-            if not pairs or decided(gain(pairs, self._rules), self._rules) or time.monotonic() > began + limit_s:
+            if not pairs or self._is_decided(gain(pairs, self._rules)) or time.monotonic() > began + limit_s:
                 break
         return latencies, pairs
+
+    def _is_decided(self, found: Interval) -> bool:
+        """Whether more pairs would change nothing. If there are several cases, it is also known whether this one is a
+        regression: a gain in another does not make up for that."""
+        loss = math.log1p(-self._rules.regression)
+        only = len(self._code.task.benchmark_cases(Backend.CUDA)) == 1
+        return decided(found, self._rules) and (only or found.low > loss or found.high < loss)
 
     @property
     def _verified_s(self) -> float:

@@ -155,7 +155,7 @@ class Referee:
                     by = replace(by, tunes=tunes, switched=switched)
 
                 def once(some: list[Run]) -> CorrectnessResult:
-                    beside = self._gpu and searches
+                    beside = self._gpu and searches and not (widely and own)  # of a baseline no run confirms a gain
                     aside = self._on_gpu.aside(code, snapshot, widely) if beside else contextlib.nullcontext()
                     return judged_undisturbed(lambda by: judge(by, some), by, aside, deadline)
 

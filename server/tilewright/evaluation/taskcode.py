@@ -207,9 +207,10 @@ class TaskCode:
 
     def _outputs(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         made = self._call("reference", case, **inputs)
-        outputs = tensors_of(made)
-        if not outputs:
-            raise TaskError("task.py: reference must return a tensor, or a tuple of tensors")
+        try:
+            outputs = tensors_of(made)
+        except TypeError as error:
+            raise TaskError(f"task.py: reference {error}; it must return a tensor, or a tuple of tensors") from None
         names = self.task.file.outputs
         if names and len(names) != len(outputs):
             raise TaskError(f"task.toml names {len(names)} outputs, but reference returns {len(outputs)}")

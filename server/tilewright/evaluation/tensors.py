@@ -21,9 +21,15 @@ GUARD = 4096
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
-    """The tensors that a function returned. What else it returned is not compared."""
-    found = result if isinstance(result, tuple | list) else [result]
-    return [one for one in found if isinstance(one, torch.Tensor)]
+    """The tensors that a function returned. Numbers and words beside them are not compared. Raises TypeError for
+    anything else, whose tensors would be left out, and if there is no tensor."""
+    found = list(result) if isinstance(result, tuple | list) else [result]
+    strange = [one for one in found if not isinstance(one, torch.Tensor | int | float | str)]
+    tensors = [one for one in found if isinstance(one, torch.Tensor)]
+    if strange or not tensors:
+        one = (strange or [result])[0]
+        raise TypeError("returned nothing (None)" if one is None else f"returned a {type(one).__name__}")
+    return tensors
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:

@@ -32,8 +32,9 @@ WATCH_S = 1.0
 """Between two looks at what a run uses."""
 GONE_S = 5.0
 """Within which what was killed is gone."""
-SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
-"""Files in which pytest looks for its settings."""
+PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
+PYTEST_TABLES = {"pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+"""Files in which pytest looks for its settings, and the table that it wants there."""
 _PROGRAMS = {"python": [], "python3": [], "pytest": ["-m", "pytest"], "py.test": ["-m", "pytest"]}
 
 
@@ -99,8 +100,10 @@ def fresh_copy(snapshot: Path, into: Path) -> None:
 
 def _stop_pytest_here(root: Path) -> None:
     """See that pytest looks for its settings no further up than in `root`: above it, others may write."""
-    files = [root / name for name in SETTINGS]
-    if not any(file.is_file() and ("pytest" in file.name or b"pytest" in file.read_bytes()) for file in files):
+    tables = [(root / name, table.encode()) for name, table in PYTEST_TABLES.items()]
+    if any((root / name).exists() for name in PYTEST_FILES):
+        return
+    if not any(file.is_file() and table in file.read_bytes() for file, table in tables):
         (root / "pytest.ini").write_text("[pytest]\n")
 
 

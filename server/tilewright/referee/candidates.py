@@ -37,7 +37,7 @@ PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
-check: two workers hold them then, next to those that are checked and to the reference in float64."""
+check: three processes hold them then, next to those that are checked and to the reference in float64."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
 POLL_S = 0.1
@@ -51,6 +51,7 @@ class Programs:
         self._last: tuple[str, list[CallCaptured]] = "", []
         self._again: tuple[str, list[CallCaptured]] = "", []
         self._tried: tuple[str, OrdinaryCalls | None] = "", None
+        self._recorded: tuple[str, list[Recorded]] = "", []
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -110,14 +111,10 @@ class Programs:
         """What an ordinary call launches in each case, and how long it takes, with those of the case's programs that
         launch the same: nothing else goes on meanwhile. Raises `OtherLaunches` where none does, `InProcess` where what
         a call launches cannot be recorded, and `WorkerFailure` where it fails."""
-        key, ready = self._tried
-        with self._failing(label):
-            if ready is None or key != _key(code, snapshot, cases):
-                ready = self._ordinary(code, snapshot, cases)
-            else:
-                self._tried = "", None
-            with ready:
-                recorded = ready.make()
+        (key, recorded), self._recorded = self._recorded, ("", [])
+        if key != _key(code, snapshot, cases):
+            with self._failing(label), self._ordinary(code, snapshot, cases) as calls:
+                recorded = calls.make()
         return [*zip(recorded, confirm_launches(recorded, programs), strict=True)]
 
     def _ordinary(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> OrdinaryCalls:
@@ -169,15 +166,19 @@ class Programs:
         if known != again or not all(one.fixed for one in self._last[1] if again) or not self._fits(code, cases, room):
             yield None
             return
-        stop = Event()
-        with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(self._with_calls if again else self._captured, code, snapshot, cases, "", stop)
-            try:
-                yield stop
-                given_up = stop.is_set()
-                wait([made], 0.0 if given_up else GRACE_S)
-            finally:
-                stop.set()
+        stop, given_up = Event(), True
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                made = thread.submit(self._with_calls if again else self._captured, code, snapshot, cases, "", stop)
+                try:
+                    yield stop
+                    given_up = stop.is_set()
+                    wait([made], 0.0 if given_up else GRACE_S)
+                finally:
+                    stop.set()
+        finally:
+            if given_up:
+                self.close()
         if given_up:
             return
         try:
@@ -205,13 +206,20 @@ class Programs:
                 self._tried = _key(code, snapshot, cases), calls
         return found
 
-    @property
-    def waiting(self) -> int | None:
-        """The process that has tried its ordinary calls, if there is one."""
-        return self._tried[1].pid if self._tried[1] is not None else None
+    def record(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> None:
+        """Make the ordinary calls of a candidate for `confirm`, if a process has tried them; that ends. Nothing else
+        goes on meanwhile, and nothing is replayed yet."""
+        (key, calls), self._recorded = self._tried, ("", [])
+        try:
+            if calls is not None and key == _key(code, snapshot, cases):
+                self._recorded = key, calls.make()
+        except (EntryFailed, InProcess, RuntimeError):
+            pass  # they are made anew
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """End that process."""
+        """End the process that has tried ordinary calls."""
         if (calls := self._tried[1]) is not None:
             calls.close()
         self._tried = "", None

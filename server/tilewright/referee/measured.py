@@ -117,6 +117,7 @@ class Measuring:
             if run.confirms or baseline:  # it may be the next incumbent, and a tuner may choose otherwise
                 more = self._programs.anew(run.code, candidate, cases, LABELS[0])
                 mine = [one.joined(other) for one, other in zip(mine, more, strict=True)]
+            self._programs.record(run.code, candidate, cases)
             theirs: list[CallCaptured | None] = [None] * len(cases)
             if incumbent is not None:
                 theirs = [*self._of_incumbent(run, incumbent, cases, run.kept)]

@@ -109,7 +109,7 @@ class OnGpu:
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
         self._pool.wait_ready()  # a process that starts would disturb a tuner, and a clock
         own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *code.start()}
-        own.update(filter(None, [self._replayer.pid, self._programs.waiting]))
+        own.update(filter(None, [self._replayer.pid]))
         with Recorder(environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager

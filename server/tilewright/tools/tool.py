@@ -71,7 +71,8 @@ class Tool(Generic[ParamsT, ReportT]):
         try:
             return self.params.model_validate({name: value for name, value in meant.items() if value is not None})
         except ValidationError as error:
-            raise UsageError("; ".join(problems(error, {"": list(self.params.model_fields)}))) from None
+            wrong = "; ".join(problems(error, {"": list(self.params.model_fields)}))
+            raise UsageError(f"{self.name}: {wrong}") from None
 
 
 def _pairs(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
@@ -286,34 +287,69 @@ def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, process: type[Pr
 def test_ordinary_calls_are_tried_beside_a_check_in_the_process_that_makes_them(
     code: TaskCode, captured: list[int], process: type[Process]
 ) -> None:
-    made, call = programs(), ordinary(5.0)
-    process.answers += [[call]] * 5
+    """It ends before anything is replayed."""
+    made, tried, call = programs(), ordinary(9.0), ordinary(5.0)
+    process.answers += [[tried], [call], [tried]]
     made.of(code, OTHER, [PLAIN], "candidate")
     with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
         pass
-    assert (process.asked, made.waiting) == (["make"], 7)
-    made.confirm(code, SNAPSHOT, [PLAIN], [[ONE]], "incumbent")
-    assert (process.asked[1:], made.waiting) == (["make", "end"], 7), "it is another version's"
+    assert process.asked == ["make"]
+    made.record(code, OTHER, [PLAIN])
+    assert process.asked[1:] == ["make again", "end"]
     assert made.confirm(code, OTHER, [PLAIN], [[ONE]], "candidate") == [(call, [ONE])]
-    assert (process.asked[3:], made.waiting) == (["make again", "end"], None)
-    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
-        pass
-    with made.captured_aside(code, SNAPSHOT, [PLAIN], ROOM):
-        pass
-    assert (process.asked[5:], made.waiting) == (["make", "end"], None), "it was not asked any more"
+    assert len(process.asked) == 3
+    assert made.confirm(code, OTHER, [PLAIN], [[ONE]], "candidate") == [(tried, [ONE])], "what was recorded counts once"
+    assert process.asked[3:] == ["make", "end"]
 
 
-def test_ordinary_calls_that_fail_beside_a_check_are_made_anew(
+def test_what_tried_ordinary_calls_ends_where_nobody_asks_it(
     code: TaskCode, captured: list[int], process: type[Process]
 ) -> None:
     made = programs()
+    process.answers += [[ordinary(5.0)]] * 5
+    made.of(code, OTHER, [PLAIN], "candidate")
+
+    def beside() -> Any:
+        del process.asked[:]
+        return made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True)
+
+    with beside():
+        pass
+    made.record(code, SNAPSHOT, [PLAIN])
+    assert process.asked == ["make", "end"], "it is another version's"
+    with beside() as stop:
+        while not process.asked:  # it is given up once it has made them
+            time.sleep(0.01)
+        stop.set()
+    assert process.asked[-1] == "end"
+    with pytest.raises(WorkerFailure), beside():
+        raise WorkerFailure(Status.CRASHED, "it crashed")
+    assert process.asked[-1:] in ([], ["end"])
+    with beside():
+        pass
+    with made.captured_aside(code, SNAPSHOT, [PLAIN], ROOM):
+        pass
+    assert process.asked == ["make", "end"], "another check begins"
+
+
+def test_ordinary_calls_that_fail_where_they_were_tried_are_made_anew(
+    code: TaskCode, captured: list[int], process: type[Process]
+) -> None:
+    made, call = programs(), ordinary(5.0)
     made.of(code, OTHER, [PLAIN], "candidate")
     process.fails = EntryFailed("crashed", "out of memory")
     with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
         pass
-    assert (process.asked, made.waiting) == (["make", "end"], None)
+    assert process.asked == ["make", "end"]
     assert made.anew(code, OTHER, [PLAIN], "candidate")[0].programs == (ONE,)
     assert captured == [1, 1], "what was captured counts all the same"
+    process.fails, process.answers = None, [[ordinary(9.0)]]
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM, again=True):
+        pass
+    process.fails = EntryFailed("crashed", "out of memory")
+    made.record(code, OTHER, [PLAIN])
+    process.fails, process.answers = None, [[call]]
+    assert made.confirm(code, OTHER, [PLAIN], [[ONE]], "candidate") == [(call, [ONE])]
 
 
 @pytest.mark.parametrize("fails", [False, True])
