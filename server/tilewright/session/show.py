@@ -67,7 +67,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
     it. `wrong` says how many results of the entry point were wrong; `holder` is the other process that works on it."""
     started, rules = state.started, state.started.rules
-    doing = f"; {job.what} is running: {job.message}" if job is not None else ""
+    doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
     mark = "~" if started.modelled and keeps else ""
@@ -274,6 +274,13 @@ def _journal(started: Started) -> str:
 
 def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
+
+
+def _broken_off(state: State, elsewhere: bool) -> str:
+    """What to say of a last run that has no result. It is under way if `elsewhere`, in the process that holds the
+    checkout; else it was broken off."""
+    run = state.attempt.running
+    return "" if run is None or elsewhere else f"; the last run ({run.run}) was broken off and counts for nothing"
 
 
 def _row(row: Row, state: State) -> str:
