@@ -46,6 +46,7 @@ BAD: dict[str, tuple[str, Status, str]] = {
     "never written": (body("return torch.empty_like(x)"), Status.NON_FINITE, "never written"),
     "nothing": (body("right(x, factor)"), Status.NO_OUTPUT, "returned nothing (None)"),
     "a number": (body("return 3.0"), Status.NO_OUTPUT, "returned a float"),
+    "a tuple in a tuple": (body("return right(x, factor), (x,)"), Status.NO_OUTPUT, "returned a tuple"),
     "too many": (body("return right(x, factor), x"), Status.NO_OUTPUT, "2 outputs instead of 1"),
     "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
     "wrong at the tail": (

@@ -98,7 +98,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert "call start_session" in await refusal(connected, "run_correctness")
             assert "no such file or folder" in await refusal(connected, "start_session", task="nowhere")
             misspelt = await refusal(connected, "start_session", task="task", rule={})
-            assert misspelt == "rule: unknown key; did you mean 'rules'?"
+            assert misspelt == "start_session: rule: unknown key; did you mean 'rules'?"
 
             seen: list[tuple[float, str | None]] = []
 

@@ -53,6 +53,7 @@ def test_a_version_is_the_same_before_every_run(snapshot: Path, tmp_path: Path) 
     [
         ("pytest.ini", "", False),
         ("pyproject.toml", "[tool.pytest.ini_options]\n", False),
+        ("pyproject.toml", 'test = ["pytest"]\n', True),
         ("setup.cfg", "[tool:pytest]\n", False),
         ("pyproject.toml", "[project]\n", True),
     ],

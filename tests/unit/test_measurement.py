@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases, _Turn
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import PAIR_LOOKS
+from tilewright.evaluation.statistics import PAIR_LOOKS, Interval
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT
@@ -57,9 +58,10 @@ def task_code(folder: Path) -> TaskCode:
 class Timeless(Bench):
     """Two arms that are alike within a percent, whose every pair takes `pair_s` of a clock that only they move."""
 
-    def __init__(self, pair_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, pair_s: float, monkeypatch: pytest.MonkeyPatch, cases: int = 1) -> None:
         self._arms, self._clock, self._order = [None, None], Phases(), random.Random(1)  # type: ignore[list-item]
         self._rules = DEFAULT
+        self._code: Any = SimpleNamespace(task=SimpleNamespace(benchmark_cases=lambda _: [{}] * cases))
         self._recorder: Any = SimpleNamespace(sample=lambda: None, busy_strangers=lambda: None)
         self._pair_s, self._now = pair_s, 100.0
         self.checked = [0, 0]
@@ -83,6 +85,16 @@ def test_pairs_end_at_the_time_limit_but_not_before_the_first_look(
     assert bench.taken() == pairs
     assert bench.checked[1] == 0
     assert 0 < bench.checked[0] < pairs
+
+
+def test_pairs_go_on_until_it_is_known_whether_one_case_of_several_is_a_regression(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    perhaps = Interval(-0.010, -0.016, -0.004, 0.001, 8, 7)
+    surely, hardly = replace(perhaps, high=-0.006), replace(perhaps, mean=-0.002, low=-0.004, high=-0.0001)
+    for cases, decided in ((1, [True, True, True]), (2, [False, True, True])):
+        bench = Timeless(0.1, monkeypatch, cases)
+        assert [bench._is_decided(found) for found in (perhaps, surely, hardly)] == decided
 
 
 class Arm:
