@@ -73,6 +73,15 @@ BAD: dict[str, tuple[str, Status, str]] = {
         Status.OVERWRITTEN,
         "a later call overwrites what an earlier one returned",
     ),
+    "returns the same memory after a dozen calls": (
+        body(
+            "ring = _rings.setdefault(x.shape, [torch.empty_like(x) for _ in range(12)])\n"
+            "ring.append(ring.pop(0).copy_(right(x, factor)))\nreturn ring[-1]",
+            "_rings = {}",
+        ),
+        Status.OVERWRITTEN,
+        "results are the caller's",
+    ),
 }
 
 

@@ -39,7 +39,7 @@ with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf):  # all imports 
 with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf) as workers:
     said["labels"] = [worker.label for worker in workers]
     for worker in workers:
-        worker.request("inputs", 5.0, arguments=[])
+        worker.request("inputs", 5.0, sets=[])
     pids = [worker.pid for worker in workers]
 said["failed"] = []
 for order in (labels, labels[::-1]):  # the last fails while, or after, the others import

@@ -107,7 +107,7 @@ class Arm:
     def request(self, op: str, timeout_s: float, **message: Any) -> tuple[dict[str, Any], list[Any]]:
         self.asked.append((op, message))
         if op == "time":
-            boxes, inputs = message["boxes"], dict(self.asked[-2][1]["arguments"])
+            boxes, inputs = message["boxes"], dict(self.asked[-2][1]["sets"][0])
             boxes[0].copy_(inputs["x"] * (3.0 if self._wrong else 2.0))
             return {"ms": self._ms(message["calls"])}, []
         return {}, []
@@ -146,7 +146,7 @@ def test_a_case_is_timed_in_turns_on_new_values_and_judged(turns: Any, monkeypat
     assert timing.note.startswith("5 calls a turn")
     assert gain is not None
     assert (timing.pairs, gain.samples) == (8, 8)
-    given = [message["arguments"] for op, message in fast.asked if op == "inputs" and message["arguments"]]
+    given = [message["sets"][0] for op, message in fast.asked if op == "inputs" and message["sets"]]
     values = [dict(one)["x"] for one in given]
     assert len(values) == 10, "the first, eight pairs, and one that is judged"
     assert not any(torch.equal(one, other) for one, other in pairwise(values))

@@ -100,9 +100,9 @@ class BaselineCode(TaskCode):
             if self._backend is Backend.CUDA:
                 shared, arguments = share_inputs(inputs)
                 torch.cuda.synchronize()
-                worker.request("inputs", limit_s, arguments=[one.model_dump() for one in arguments])
+                worker.request("inputs", limit_s, sets=[[one.model_dump() for one in arguments]])
                 reply, _ = worker.request("describe", limit_s)
-                worker.request("inputs", limit_s, arguments=[])
+                worker.request("inputs", limit_s, sets=[])
                 del shared  # until here the worker had its memory open
             else:
                 send_arguments(worker, self.task, inputs)

@@ -24,19 +24,24 @@ from tilewright.evaluation.tensors import (
 from tilewright.task import Backend, Task
 from tilewright.wire.tensors import TensorSpec
 
+MORE_CALLS, MANY_CALLS = 40, 4000
+"""Made at most, before what the first one on a shape returned is looked at once more: on a hidden shape, and on one of
+the task's own."""
+
 
 @dataclass(frozen=True)
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
     must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory;
-    whether the worker is to `keep` what it returns; and whether after this call what was kept has to be the same."""
+    whether the worker is to `keep` what it returns; and, if not 0, after how many more calls what was kept has to be
+    the same."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
     odd: bool = False
     before: Inputs | None = None
     keep: bool = False
-    stands: bool = False
+    times: int = 0
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -79,8 +84,8 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
 def send_arguments(worker: WorkerHandle, task: Task, arguments: Inputs) -> None:
     """Give a worker without a GPU the arguments of a call, without red zones."""
     described, buffers = cpu_arguments(arguments)
-    said = [argument.model_dump() for argument in described]
-    worker.request("inputs", task.file.timeout_s, list(buffers), arguments=said)
+    sets = [[argument.model_dump() for argument in described]]
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
 
 
 def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
@@ -88,12 +93,15 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
         poison(arguments[name])
     if given.before is not None:
         described, buffers = cpu_arguments(arguments | given.before, given)
-        worker.request("inputs", task.file.timeout_s, list(buffers), arguments=[one.model_dump() for one in described])
-        worker.request("call", task.file.timeout_s, boxes=[], keep=False, stands=False)
+        worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
+        worker.request("call", task.file.timeout_s, boxes=[], keep=False)
     described, buffers = cpu_arguments(arguments, given)
-    said, again = [argument.model_dump() for argument in described], given.before is not None
-    worker.request("inputs", task.file.timeout_s, list(buffers), arguments=said, again=again)
-    reply, received = worker.request("call", task.file.timeout_s, boxes=[], keep=given.keep, stands=given.stands)
+    sets = [[argument.model_dump() for argument in described]]
+    again = given.before is not None
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
+    reply, received = worker.request("call", task.file.timeout_s, boxes=[], keep=given.keep)
+    if given.times:
+        worker.request("returned", task.file.timeout_s, times=given.times)
     after: Inputs = {}
     trespasses: dict[str, str] = {}
     try:
@@ -112,19 +120,21 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
 def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
     shared, described = share_inputs(arguments | (given.before or {}), given)
     boxes = Boxes(given.contract)
-    worker.request("inputs", task.file.timeout_s, arguments=[one.model_dump() for one in described])
+    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
     if given.before is not None:
-        worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=False, stands=False)
+        worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=False)
         for name, tensor in shared.items():
             tensor.fill_from(arguments[name])
         plain = [Argument.plain(name, value) for name, value in arguments.items() if name not in shared]
-        worker.request("inputs", task.file.timeout_s, arguments=[one.model_dump() for one in plain], again=True)
+        worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
         boxes = Boxes(given.contract)
     for name in arguments.keys() - given.inputs.keys():
         shared[name].poison()
     torch.cuda.synchronize()
-    worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=given.keep, stands=given.stands)
-    worker.request("inputs", task.file.timeout_s, arguments=[])
+    worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=given.keep)
+    if given.times:
+        worker.request("returned", task.file.timeout_s, times=given.times)
+    worker.request("inputs", task.file.timeout_s, sets=[])
     torch.cuda.synchronize()
     after = {name: tensor.copy() for name, tensor in shared.items()}
     return Done(boxes.tensors(), after, {name: tensor.trespass() for name, tensor in shared.items()})

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from tilewright.cases import volume
 from tilewright.evaluation.calibration import STEP, Honest, Trial, calibrate, make_trial
-from tilewright.evaluation.calling import Call, Done, Given, calls_of, send_arguments
+from tilewright.evaluation.calling import (
+    MANY_CALLS,
+    MORE_CALLS,
+    Call,
+    Done,
+    Given,
+    calls_of,
+    send_arguments,
+)
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, Defect, Status
@@ -151,8 +159,9 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Compa
     inputs = _in_strides(code, planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
     returns = not code.task.file.outputs
+    times = (MORE_CALLS if planned.hidden else MANY_CALLS) if planned.last and returns else 0
     others = _other_values(code, planned, inputs, trial.contract) if planned.last else None
-    given = Given(inputs, trial.contract, planned.strided, others, planned.first and returns, planned.last and returns)
+    given = Given(inputs, trial.contract, planned.strided, others, planned.first and returns, times)
     done = call(arguments, given)
     found = judge_trial(code, planned.case, trial, done.outputs)
     if found.status is Status.WRONG_VALUES and others is not None:

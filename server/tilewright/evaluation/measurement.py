@@ -192,10 +192,10 @@ class _Turns:
         for name in arguments.keys() - inputs.keys():
             shared[name].poison()
         boxes = Boxes(self.contract)
-        arm.request("inputs", timeout_s, arguments=[argument.model_dump() for argument in described])
+        arm.request("inputs", timeout_s, sets=[[argument.model_dump() for argument in described]])
         written = [name for name in outputs if name in inputs]
         reply, _ = arm.request("time", timeout_s, boxes=boxes.described, calls=calls, written=written)
-        arm.request("inputs", timeout_s, arguments=[])  # it lets go of shared memory before that is freed here
+        arm.request("inputs", timeout_s, sets=[])  # it lets go of shared memory before that is freed here
         return _milliseconds(reply, calls), inputs, boxes.tensors()
 
 

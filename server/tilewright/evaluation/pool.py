@@ -185,9 +185,10 @@ class WorkerHandle:
 
 _DOING = {
     "load": "while it was imported",
-    "inputs": "while it took its arguments",
+    "inputs": "while it took its inputs",
     "call": "in a call of the entry point (compilation included)",
     "describe": "in a call of the entry point (compilation included)",
+    "returned": "in calls of the entry point, one after the other",
     "time": "in timed calls",
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
+AGAIN_S = 0.25
+"""For further calls, after which what an earlier one returned has to be what it was."""
 SWITCH = "DISABLE_AUTOTUNE"
 """By convention, a wrapper that tunes leaves its config as it is where this variable is 1."""
 OVERWRITTEN = (
@@ -54,9 +57,9 @@ class Worker:
         self._arch = arch
         self._frontend = Frontend.CUTILE
         self._candidate: Candidate | None = None
-        self._arguments: dict[str, Any] = {}
+        self._sets: list[dict[str, Any]] = []
         self._buffers: list[Received] = []
-        self._kept: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
+        self._kept: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
         self._forbids = False
         self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
@@ -105,68 +108,79 @@ class Worker:
         return {}, []
 
     def inputs(self, message: Message, buffers: list[Received]) -> Reply:
-        """Take the arguments of a call; they replace those of the one before, or, with `again`, are put into their
+        """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
         memory (where that is this process's own) and leave its tensors what they are."""
-        described = [Argument.model_validate(one) for one in message["arguments"]]
         if message.get("again"):
             for kept, new in zip(self._buffers, buffers, strict=True):
                 kept[:] = new
-            self._arguments |= {one.name: opened(one, buffers) for one in described if one.tensor is None}
+            plain = [item for item in map(Argument.model_validate, message["sets"][0]) if item.tensor is None]
+            self._sets[0] |= {item.name: opened(item, buffers) for item in plain}
             return {}, []
-        self._arguments = {}
-        self._arguments = {one.name: opened(one, buffers) for one in described}
+        self._sets = []
+        self._sets = [_opened(arguments, buffers) for arguments in message["sets"]]
         self._buffers = buffers
         return {}, []
 
     def call(self, message: Message, buffers: list[Received]) -> Reply:
-        """Call the candidate once on its arguments. On `cpu` its outputs and the arguments' buffers come back. What it
-        returned is held on to if it is to `keep`. `stands`: what was held on to has to be what it was."""
+        """Call the candidate once on input set 0. On `cpu` its outputs and the inputs' buffers come back. What it
+        returned is held on to if it is to `keep`."""
+        arguments = self._sets[0]
         if self._backend is Backend.CUDA:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
             for box in boxes:  # what the candidate allocates next for its outputs holds no old results, but NaN
                 poison(torch.empty_like(box))
             with self._forbidding(), self._watching():
-                outputs = self.candidate(self._arguments)
+                outputs = self.candidate(arguments)
                 self.candidate.wait()
             self._keep(message, outputs)
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
         with self._host(), self._forbidding(), self._watching():
-            outputs = self.candidate(self._arguments)
+            outputs = self.candidate(arguments)
         self._keep(message, outputs)
         described, views = _described(outputs)
         return {"outputs": described}, views + [memoryview(buffer) for buffer in self._buffers]
 
     def describe(self, message: Message, buffers: list[Received]) -> Reply:
-        """What one call on its arguments returns: shapes, strides, dtypes. Without a GPU it runs no cuTile kernel."""
+        """What one call on input set 0 returns: shapes, strides and dtypes. Without a GPU it runs no cuTile kernel."""
         with self._host(launching=False):
-            outputs = self.candidate(self._arguments)
+            outputs = self.candidate(self._sets[0])
         if self._backend is Backend.CUDA:
             self.candidate.wait()
         return {"outputs": [spec_of(output).model_dump() for output in outputs]}, []
 
+    def returned(self, message: Message, buffers: list[Received]) -> Reply:
+        """Call the candidate some more times on input set 0. Raises `CandidateFailure` if what was kept of an earlier
+        call is then not what it was."""
+        outputs, contents = self._kept or ([], [])
+        self._kept, end = None, time.monotonic() + AGAIN_S
+        with self._host():
+            for _ in range(message["times"] if outputs else 0):
+                self.candidate(self._sets[0])
+                if self._backend is Backend.CUDA:
+                    self.candidate.wait()
+                if time.monotonic() > end:
+                    break
+        try:
+            stands = all(torch.equal(_content(one), kept) for one, kept in zip(outputs, contents, strict=True))
+        except RuntimeError:  # torch.compile takes back what a graph of its own has overwritten
+            stands = False
+        if not stands:
+            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN)
+        return {}, []
+
     def _keep(self, message: Message, outputs: list[torch.Tensor]) -> None:
-        """Hold on to outputs, unless they lie in the arguments' memory, which is gone after the call. Or raise
-        `CandidateFailure` if those of an earlier call are not what they were."""
-        if message["stands"]:
-            kept, contents = self._kept
-            self._kept = [], []
-            try:
-                stands = all(torch.equal(_content(one), content) for one, content in zip(kept, contents, strict=True))
-            except RuntimeError:  # torch.compile takes back what a graph of its own has overwritten
-                stands = False
-            if not stands:
-                raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN)
-        given = {_memory(one) for one in self._arguments.values() if isinstance(one, torch.Tensor)}
+        """Hold on to outputs, unless they lie in the arguments' memory, which is gone after the call."""
+        given = {_memory(one) for one in self._sets[0].values() if isinstance(one, torch.Tensor)}
         if message["keep"] and given.isdisjoint(map(_memory, outputs)):
             self._kept = outputs, [_content(one).clone() for one in outputs]
 
     def time(self, message: Message, buffers: list[Received]) -> Reply:
-        """Call the candidate so many times on its arguments: the device time of each call in ms. The outputs of the
-        last one are handed over."""
+        """Call the candidate so many times on input set 0: the device time of each call in ms. The outputs of the last
+        one are handed over."""
         boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
-        ms, outputs = timed(self.candidate, self._arguments, message["calls"], message["written"])
+        ms, outputs = timed(self.candidate, self._sets[0], message["calls"], message["written"])
         copy_outputs(outputs, boxes)
         self.candidate.wait()
         return {"ms": ms}, []
@@ -175,14 +189,14 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        found = profile_call(self.candidate, self._arguments, self._arch, self._frontend)
+        found = profile_call(self.candidate, self._sets[0], self._arch, self._frontend)
         return {"profile": found}, []
 
     def check(self, message: Message, buffers: list[Received]) -> Reply:
-        """What the checker finds in calls on its arguments."""
+        """What the checker finds in calls on input set 0."""
         from tilewright.evaluation.modelling import check_call
 
-        return {"defects": check_call(self.candidate, self._arguments, message["empty"], self._watching)}, []
+        return {"defects": check_call(self.candidate, self._sets[0], message["empty"], self._watching)}, []
 
     def unshown(self, message: Message, buffers: list[Received]) -> Reply:
         """What calls in this process met that it cannot show: which configs tuners took, and what a GPU does
@@ -200,10 +214,10 @@ class Worker:
         from tilewright.evaluation.modelling import compiled_call, compiled_triton_call, listed_call
 
         if not FRONTENDS[self._frontend].has_kernels:
-            return {"operations": listed_call(self.candidate, self._arguments)}, []
+            return {"operations": listed_call(self.candidate, self._sets[0])}, []
         compiled = compiled_triton_call if self._frontend is Frontend.TRITON else compiled_call
         root = Path(message["root"])
-        kernels = compiled(self.candidate, self._arguments, message["archs"], root, message["compile_s"])
+        kernels = compiled(self.candidate, self._sets[0], message["archs"], root, message["compile_s"])
         return {}, [memoryview(kernel) for kernel in kernels]
 
     def _host(self, launching: bool = True) -> contextlib.AbstractContextManager[object]:
@@ -222,7 +236,7 @@ class Worker:
 
     def _watching(self) -> contextlib.AbstractContextManager[None]:
         """Sees which functions run in the first call on each set of shapes."""
-        shapes = str([getattr(one, "shape", one) for one in self._arguments.values()])
+        shapes = str([getattr(one, "shape", one) for one in self._sets[0].values()])
         if self._hidden or shapes in self._watched:
             return contextlib.nullcontext()
         self._watched.add(shapes)
@@ -250,6 +264,10 @@ def _memory(tensor: torch.Tensor) -> int:
 
 def _content(output: torch.Tensor) -> torch.Tensor:
     return raw_bytes(output.contiguous())
+
+
+def _opened(described: list[Message], buffers: list[Received]) -> dict[str, Any]:
+    return {item.name: opened(item, buffers) for item in map(Argument.model_validate, described)}
 
 
 def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
