@@ -92,11 +92,6 @@ class CaptureWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        return self._process.pid
-
     def load(self, limit_s: float) -> None:
         """Have it import the entry point, unless it has. Raises as `ask` does."""
         if self._loaded:

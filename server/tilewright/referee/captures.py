@@ -306,15 +306,9 @@ class OrdinaryCalls:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        return self._worker.pid
-
     def make(self) -> list[Recorded]:
-        """What each call launches and how long it takes; compilers are done before in a process that has made them.
-        Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where the worker could
-        not start."""
+        """What each call launches and how long it takes. The second time, all is compiled. Raises `EntryFailed`,
+        `InProcess` where the launches cannot be recorded, and RuntimeError where the worker could not start."""
         recorded = []
         for draw in self._draws:
             set_arguments(self._worker, draw, 1, self._limit_s)

@@ -43,7 +43,7 @@ def test_what_workers_are_forked_from_never_opens_the_gpu(tmp_path: Path) -> Non
             with pytest.raises(EntryFailed):  # there is no such module; by then it has opened the GPU
                 worker.load(60.0)
             assert server._process is not None
-            assert device_files(worker.pid)
+            assert device_files(worker._process.pid)
             assert not device_files(server._process.pid)
     finally:
         server.close()

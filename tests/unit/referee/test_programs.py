@@ -77,7 +77,6 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Process:
     """Stands for `OrdinaryCalls`: what it was asked, in turn."""
 
-    pid = 7
     asked: ClassVar[list[str]] = []
     answers: ClassVar[list[Any]] = []
     fails: ClassVar[Exception | None] = None
