@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 Shape = list[tuple[int, Run]]
 """Runs of one shape, one after the other, with their numbers."""
 Start = Callable[..., AbstractContextManager[Sequence[WorkerHandle]]]
-"""Starts workers that have loaded the candidate: `count` of them, whose tuners take what `tuner` says."""
+"""Starts workers that have loaded the candidate: `count` of them, or one for each of `choices`, which tuners take."""
 FEW = 4
 """An axis with at most so many values may be a constant of a kernel."""
 
@@ -76,6 +76,29 @@ def _released(lock: Lock) -> Iterator[None]:
         yield
     finally:
         lock.acquire()
+
+
+@contextlib.contextmanager
+def _in_turn(worker: WorkerHandle, turn: Lock) -> Iterator[None]:
+    """Hold a lock while the block runs, but for when it waits for the worker."""
+    worker.meanwhile = lambda: _released(turn)
+    try:
+        with turn:
+            yield
+    finally:
+        worker.meanwhile = contextlib.nullcontext
+
+
+def on_each(by: Check, run: Run, workers: Sequence[WorkerHandle]) -> list[CaseCheck]:
+    """How the same run ends on each of several workers, side by side."""
+    turn = Lock()
+
+    def one(worker: WorkerHandle) -> CaseCheck:
+        with _in_turn(worker, turn):
+            return check_case(worker, by.code, run, by.backend)
+
+    with ThreadPoolExecutor(len(workers)) as threads:
+        return [*threads.map(one, workers)]
 
 
 class Runs:
@@ -132,15 +155,12 @@ class Runs:
             one.result()
 
     def _take_turns(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
-        worker.meanwhile = lambda: _released(self._turn)
         try:
-            with self._turn:
+            with _in_turn(worker, self._turn):
                 self._work(worker, shapes)
         except BaseException:
             self._first_failure = -1
             raise
-        finally:
-            worker.meanwhile = contextlib.nullcontext
 
     def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):

@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
+from tilewright.evaluation.candidate import GIVEN_PATH
 from tilewright.evaluation.results import FROM_WORKERS, Status
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
@@ -224,10 +224,11 @@ class WorkerPool:
         candidates: Sequence[tuple[str, Snapshot]],
         deadline: float,
         running: bool = True,
-        tuner: Choice | None = None,
+        choices: Sequence[Choice | None] = (),
     ) -> Iterator[list[WorkerHandle]]:
         """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
-        `WorkerHandle.load`): a process that opens a CUDA context takes its time. They end with the block."""
+        `WorkerHandle.load`): a process that opens a CUDA context takes its time. They end with the block. `choices`:
+        what the tuners of each take, if any."""
         workers: list[WorkerHandle] = []
         try:
             self.prepare(len(candidates))
@@ -235,8 +236,10 @@ class WorkerPool:
                 workers.append(self.take(label, deadline))
             with ThreadPoolExecutor(len(candidates)) as threads:
                 loads = [
-                    threads.submit(worker.load, task, snapshot, running, tuner)
-                    for worker, (_, snapshot) in zip(workers, candidates, strict=True)
+                    threads.submit(worker.load, task, snapshot, running, choice)
+                    for worker, (_, snapshot), choice in zip(
+                        workers, candidates, choices or [None] * len(workers), strict=True
+                    )
                 ]
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended
             for load in loads:

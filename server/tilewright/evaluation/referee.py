@@ -24,7 +24,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
@@ -349,7 +349,9 @@ class Referee:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = PurePosixPath(task.folder.relative_to(root).as_posix())
         arms = [("baseline", Snapshot(id="baseline", root=root, task=place, cache=cache))]
-        return BaselineCode(task, self._backend, lambda choice: self._pool.loaded(task, arms, math.inf, tuner=choice))
+        return BaselineCode(
+            task, self._backend, lambda choice: self._pool.loaded(task, arms, math.inf, choices=[choice])
+        )
 
     def _workers(
         self,
@@ -360,9 +362,11 @@ class Referee:
         running: bool = True,
         count: int = 1,
         tuner: Choice | None = None,
+        choices: Sequence[Choice] = (),
     ) -> contextlib.AbstractContextManager[list[WorkerHandle]]:
-        arms = [(label, Snapshot.model_validate(snapshot))] * count
-        return self._pool.loaded(code.task, arms, deadline, running, tuner)
+        each: Sequence[Choice | None] = choices or [tuner] * count
+        arms = [(label, Snapshot.model_validate(snapshot))] * len(each)
+        return self._pool.loaded(code.task, arms, deadline, running, each)
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

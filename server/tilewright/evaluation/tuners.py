@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.cases import volume
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.crew import Check, Runs
+from tilewright.evaluation.crew import Check, Runs, on_each
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import Snapshot
@@ -64,18 +64,27 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
     case. None if it is not. `tuners` gets what was tried. A config that does not run counts for nothing: a tuner does
     not take it."""
     run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
+    run = replace(run, twice=False, last=False)
     tuners.tried |= {*range(first)}
-    until = time.monotonic() + LIMIT_S
+    until, width = time.monotonic() + LIMIT_S, by.workers
     count = max(tuners.configs.values(), default=0)
-    for number in range(first, count):
-        if number > first and time.monotonic() > until:
-            break
-        by.tell(f"trying config {number + 1} of {count}")
-        check, tried = _tried(by, run, Choice(number))
-        if check is None or check.status.is_incorrect:
-            tuners.tried.add(number)
-        if check is not None and check.status.is_incorrect:
-            return check.model_copy(update={"message": f"with the config {tried.text}: {check.message}"})
+    left = [*range(first, count)]
+    while left and (left[0] == first or time.monotonic() < until):
+        numbers = left[:width]
+        by.tell(f"trying config {numbers[0] + 1} of {count}")
+        try:
+            with by.start(choices=[*map(Choice, numbers)]) as workers:
+                for number, worker, check in zip(numbers, workers, on_each(by, run, workers), strict=True):
+                    if check.status is Status.PASSED or check.status.is_incorrect:
+                        tuners.tried.add(number)
+                    if check.status.is_incorrect:
+                        config = unshown([worker], by.code).tuners.text
+                        return check.model_copy(update={"message": f"with the config {config}: {check.message}"})
+        except WorkerFailure:  # in a process of its own one may do
+            if width > 1:
+                width = 1
+                continue
+        del left[:width]
     return None
 
 
@@ -90,14 +99,3 @@ def failed(result: CorrectnessResult, check: CaseCheck) -> CorrectnessResult:
 def _smallest(runs: Sequence[Run]) -> Run:
     drawn = [run for run in runs if not run.hidden and run.values is Values.DRAWN]
     return min(drawn or runs, key=lambda run: volume(run.case))
-
-
-def _tried(by: Check, run: Run, choice: Choice) -> tuple[CaseCheck | None, Tuners]:
-    """How one run fails where tuners take this config, None if it does not; and what they took."""
-    try:
-        with by.start(tuner=choice) as (worker,):
-            found = Runs(replace(by, tell=lambda _: None), [replace(run, twice=False, last=False)]).on([worker])
-            tuners = unshown([worker], by.code).tuners
-    except WorkerFailure as failure:
-        return CaseCheck(case=run.case, hidden=run.hidden, status=failure.status, message=str(failure)), Tuners()
-    return None if found.passed else found.cases[-1], tuners

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from cuda.tile._cext import default_tile_context
 
-from tilewright.evaluation.candidate import Candidate, CandidateFailure, copy_outputs, timed
+from tilewright.evaluation.candidate import Candidate, CandidateFailure, copy_outputs, give, timed
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import Status, library_calls
 from tilewright.evaluation.tensors import Argument, opened, poison, raw_bytes, spec_of, to_buffer
@@ -34,10 +34,6 @@ from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
 from tilewright.wire.channel import Channel, ChannelClosed, Message, Received
 
-GIVEN = 200
-GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
-"""File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
-lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
 SWITCH = "DISABLE_AUTOTUNE"
@@ -295,9 +291,7 @@ def main(backend: str, given: str, channel: socket.socket) -> None:
     """Confine this process, whose working directory is its scratch folder, and answer. `backend` is BACKEND:ARCH, and
     `given` the folder where candidates are put for it."""
     apply_limits()
-    folder = os.open(given, os.O_PATH | os.O_DIRECTORY)
-    os.dup2(folder, GIVEN, inheritable=False)
-    os.close(folder)
+    give(Path(given))
     isolation = confine(writable=[Path.cwd()], readable=[Path(given)])
     name, _, arch = backend.partition(":")
     with contextlib.suppress(ChannelClosed):

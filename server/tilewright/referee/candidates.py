@@ -307,4 +307,5 @@ def entry_of(code: TaskCode, snapshot: Snapshot) -> Entry:
         outputs=tuple(task.file.outputs),
         readable=(snapshot.root,),
         label=task.file.entry,
+        root=snapshot.root,
     )

@@ -33,7 +33,8 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a worker loads. `readable`: folders that it may read beside its own."""
+    """What a worker loads. `readable`: folders that it may read beside its own. `root`: the snapshot's, which all of
+    it lies below. Then a worker finds what those that check have compiled."""
 
     folder: Path
     module: str
@@ -43,6 +44,7 @@ class Entry:
     outputs: tuple[str, ...] = ()
     readable: tuple[Path, ...] = ()
     label: str = ""
+    root: Path | None = None
 
 
 class InProcess(Exception):
@@ -104,6 +106,7 @@ class CaptureWorker:
             function=entry.function,
             outputs=list(entry.outputs),
             frontend=entry.frontend,
+            root=str(entry.root or ""),
         )
         self.ask(message, Done, (), limit_s)
         self._loaded = True

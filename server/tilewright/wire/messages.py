@@ -173,7 +173,8 @@ class WorkerReady(Message):
 
 class LoadEntry(Message):
     """Import `module` from `folder`, with `import_paths` before it, and take its `function`. `outputs` names arguments
-    that it fills."""
+    that it fills. If there is a `root`, all these lie below it, and are imported by a path that is the same for every
+    worker."""
 
     kind: Literal["load-entry"] = "load-entry"
     folder: str = Field(max_length=4096)
@@ -182,6 +183,7 @@ class LoadEntry(Message):
     function: str = Field(max_length=1000)
     outputs: list[str] = Field(max_length=256)
     frontend: str = Field(max_length=100)
+    root: str = Field("", max_length=4096)
 
 
 class CallArgument(Message):

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tilewright.evaluation.candidate import Candidate, CandidateFailure
+from tilewright.evaluation.candidate import GIVEN_PATH, Candidate, CandidateFailure, give
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.statistics import pause_for
 from tilewright.evaluation.tensors import dtype_of, from_buffer, over
@@ -90,8 +90,12 @@ class Worker:
         except MissingPackage as missing:
             raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
         self._watch()
-        paths = [Path(path) for path in message.import_paths]
-        self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
+        folder, *paths = map(Path, (message.folder, *message.import_paths))
+        if message.root:
+            root = Path(message.root)
+            give(root.parent)
+            folder, *paths = (Path(GIVEN_PATH, path.relative_to(root.parent)) for path in (folder, *paths))
+        self._loaded = Candidate(folder, paths, message.module, message.function, message.outputs)
         return Done(), []
 
     def _set_arguments(self, message: SetArguments, buffers: Sequence[Received]) -> Answer:

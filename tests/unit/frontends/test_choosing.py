@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ from cuda.tile._execution import kernel
 
 from tilewright.evaluation import tuners
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.unseen import Tuners
 from tilewright.frontends.cutile.runtime import CuTileRuntime
 from tilewright.frontends.protocol import Choice, Tuner
@@ -145,3 +147,42 @@ def test_on_a_gpu_hidden_sizes_are_told_what_the_benchmarked_case_took(
     log.clear()
     tuners.checked(by, [Run(small, False, 1), Run(hidden, True, 2)], crew)
     assert log[0] == (1, [large, small]), "it is run to find out"
+
+
+def test_on_a_gpu_several_configs_are_tried_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in a process of its own. If several cannot be loaded at once, they are loaded one after the other."""
+    started: list[list[int]] = []
+    fails = [0]
+
+    @contextlib.contextmanager
+    def start(choices: list[Choice]) -> Iterator[list[Any]]:
+        started.append([one.config for one in choices])
+        if len(choices) > fails[0] > 0:
+            raise WorkerFailure(Status.VOID, "no memory")
+        yield [SimpleNamespace(config=one.config) for one in choices]
+
+    def on_each(by: Any, run: Run, workers: list[Any]) -> list[CaseCheck]:
+        return [CaseCheck(case=run.case, hidden=False, status=ends[one.config]) for one in workers]
+
+    monkeypatch.setattr(tuners, "on_each", on_each)
+    monkeypatch.setattr(
+        tuners, "unshown", lambda workers, _: SimpleNamespace(tuners=SimpleNamespace(text=str(workers[0].config)))
+    )
+    by: Any = SimpleNamespace(backend=Backend.CUDA, workers=2, start=start, tell=lambda _: None, code=None)
+    runs, ends = [Run({"N": 9}, False, 1)], [Status.PASSED, Status.RAISED, Status.PASSED]
+
+    def found() -> tuple[Tuners, CaseCheck | None]:
+        known = Tuners()
+        known.add([["search", 3, ["a"], 0]])
+        return known, tuners.fault_of(by, runs, known)
+
+    known, fault = found()
+    assert started == [[0, 1], [2]]
+    assert (known.tried, fault) == ({0, 2}, None), "one that does not run is none that a tuner takes"
+    started.clear()
+    fails[0] = 1
+    assert found()[0].tried == {0, 2}
+    assert started == [[0, 1], [0], [1], [2]]
+    ends[2] = Status.WRONG_VALUES
+    fault = found()[1]
+    assert fault is not None and fault.message.startswith("with the config 2: ")

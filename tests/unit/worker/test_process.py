@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.unit.programs.made import OUT, copied, cubin, fill, program
-from tilewright.evaluation.candidate import CandidateFailure
+from tilewright.evaluation.candidate import GIVEN_PATH, CandidateFailure
 from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelError
@@ -103,6 +103,15 @@ def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry, monkeypa
     worker.answer(arguments(-1), [])
     with pytest.raises(CandidateFailure, match="no such size"):
         worker.answer(MakeCall(), [])
+
+
+def test_an_entry_point_with_a_root_lies_where_those_that_check_see_it(entry: LoadEntry, tmp_path: Path) -> None:
+    """Compilers write the path of a source into what they make, and find it by that."""
+    worker = OrdinaryWorker(NotRecorded(""))
+    worker.answer(entry.model_copy(update={"root": str(tmp_path)}), [])
+    import calls_of_a_worker
+
+    assert calls_of_a_worker.__file__ == f"{GIVEN_PATH}/{tmp_path.name}/calls_of_a_worker.py"
 
 
 def test_without_cupti_nothing_is_called(entry: LoadEntry) -> None:
