@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.attach import called, function
+from tilewright.attach import called, capture, function
 from tilewright.attach.finding import kernels_of, likeliest_test, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.inputs import Call, Tensor, inputs_of
@@ -155,6 +156,16 @@ def test_a_function_is_replaced_wherever_it_is_held() -> None:
 
     replace(original, wrapper)
     assert {registry["op"]["cutile"](), listed[0](), inner()} == {"noted original"}
+
+
+def test_a_function_that_kernels_call_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler reads its source."""
+    (tmp_path / "module_of_kernels.py").write_text(
+        "import cuda.tile as ct\n\n\ndef twice(x):\n    return 2 * x\n\n\ndef body(x):\n    return twice(x)\n\n\n"
+        "@ct.kernel\ndef kernel(x): ct.store(x, (0,), body(ct.load(x, (0,), (8,))))\n\n\ndef entry(x): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert capture.called_by_kernels(importlib.import_module("module_of_kernels")) == {"body", "twice"}
 
 
 def test_calls_are_noted_until_their_integers_take_too_much_room(monkeypatch: pytest.MonkeyPatch) -> None:

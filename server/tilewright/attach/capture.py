@@ -64,6 +64,7 @@ def pytest_collection_finish(session: Any) -> None:
     module_name, _, wanted = session.config.getoption("--tilewright-calls-of").partition(":")
     module = importlib.import_module(module_name)
     public = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
+    public = [name for name in public if name not in called_by_kernels(module)]
     with contextlib.suppress(ImportError):
         from cuda.tile.tune import exhaustive_search
 
@@ -88,6 +89,20 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
         if report.passed and _made[0]:
             _usual.setdefault(item.nodeid.partition("[")[0], _made[0])
         _running.clear()
+
+
+def called_by_kernels(module: Any) -> set[str]:
+    """The functions of a module that its cuTile kernels call, which are compiled from their source."""
+    codes = [
+        pyfunc.__code__ for one in vars(module).values() if inspect.isfunction(pyfunc := getattr(one, "_pyfunc", None))
+    ]
+    found: set[str] = set()
+    while codes:
+        for name in codes.pop().co_names:
+            if name not in found and inspect.isfunction(function := getattr(module, name, None)):
+                found.add(name)
+                codes.append(function.__code__)
+    return found
 
 
 def brief(search: Any) -> Any:
