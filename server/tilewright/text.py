@@ -45,3 +45,8 @@ class Line:
     mark: Mark
     detail: str
     remedy: str = ""
+
+
+def own_name(symbol: str) -> str:
+    """The name of a kernel in its source: cuTile appends the signature to it."""
+    return symbol.partition("_Kt")[0].partition("(")[0]

@@ -19,13 +19,14 @@ from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
-from tilewright.profile.kernels import CallKernels, own_name
+from tilewright.profile.kernels import CallKernels
 from tilewright.profile.kernels import evidence as recorded
 from tilewright.profile.rules import NOTHING, SWIZZLE, TERMS, UNEXPLAINED, WIDER_LOADS, Bound, Rule, Signs, holding
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import CallProfile, LaunchProfile, estimate_call, estimate_launch
 from tilewright.session.reports import RunState
 from tilewright.task import Work
+from tilewright.text import own_name
 from tilewright.wire.launches import KernelLaunch
 from tilewright.wire.record import Record
 

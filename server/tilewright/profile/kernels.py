@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from tilewright.text import own_name
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, Launch, MemsetLaunch
 
 NAMED = 8
@@ -92,11 +93,6 @@ def whose(name: str, own: Collection[str]) -> Whose:
     if any(part in name for part in _FILLING):
         return "copy or fill"
     return "ours" if own_name(name) in own else "library"
-
-
-def own_name(symbol: str) -> str:
-    """The name of a kernel in its source: cuTile appends the signature to it."""
-    return symbol.partition("_Kt")[0].partition("(")[0]
 
 
 def short(name: str, own: Collection[str] = ()) -> str:

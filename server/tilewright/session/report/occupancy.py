@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewright.evaluation.results import CaseTiming, KernelUse
 from tilewright.programs.format import layout_and_images, program_file
 from tilewright.programs.model import Kernel
+from tilewright.text import own_name
 
 
 def kernels_of(timing: CaseTiming, folder: Path) -> list[KernelUse]:
@@ -41,4 +42,4 @@ def _use(node: Kernel, image: bytes, arch: str) -> KernelUse | None:
     if sum(section.name.startswith(".text.") for section in ELFFile(io.BytesIO(image)).iter_sections()) != 1:
         return None
     threads = math.prod(node.block)  # cuTile launches blocks of 1, and its images say how many threads they are
-    return KernelUse.of(node.symbol, resources(image, [], arch, node.shared, threads if threads > 1 else 0))
+    return KernelUse.of(own_name(node.symbol), resources(image, [], arch, node.shared, threads if threads > 1 else 0))
