@@ -61,6 +61,9 @@ def test_sizes_and_scalars_are_given_by_arguments_or_workloads() -> None:
     assert _inputs(definition, scalar, {}).arguments == {"sm_scale": 2.0}
     given = _inputs(definition, [], {"batch": 7, "sm_scale": 3.0})
     assert (given.sizes["batch"], given.sizes["num_pages"], given.arguments) == (7, 128, {"sm_scale": 3.0})
+    named = PAGED["inputs"] | {"head_dim": {"shape": None, "dtype": "int64"}}  # type: ignore[operator]
+    arguments = _inputs(Definition.model_validate(PAGED | {"inputs": named}), [], {}).arguments
+    assert arguments["head_dim"] == 16, "the axis of that name"
 
 
 def test_integers_that_a_definition_does_not_explain_are_marked() -> None:

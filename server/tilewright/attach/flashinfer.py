@@ -182,6 +182,8 @@ def _inputs(definition: Definition, workloads: list[dict[str, Any]], given: dict
 
 
 def _scalar(name: str, spec: Spec, constants: Mapping[str, int]) -> Any:
+    if name in constants:
+        return constants[name]
     if "scale" in name and "head_dim" in constants:
         return constants["head_dim"] ** -0.5
     if spec.dtype.startswith("float"):

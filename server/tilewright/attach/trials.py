@@ -151,12 +151,10 @@ def first_cases(trials: Trials, task: Task, dimensions: Mapping[str, Dimension])
         why = trials.why(visible[0] | cut)
         if why == "":
             break
-        if why is None:
-            reasons.append("there is no GPU here, and even small inputs are too large to interpret")
-        else:
+        if why is not None:
             reasons.append(f"with {case_label({**cut})} {why}" if cut else why)
     else:
-        raise Failure(reasons[0])
+        raise Failure(next(iter(reasons), "there is no GPU here, and even small inputs are too large to interpret"))
     small: list[Case] = []
     for number, case in enumerate(visible):
         if case | cut in small:
