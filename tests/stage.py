@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Status
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.session.reports import BenchmarkReport, StatusReport
+from tilewright.session.reports import IterationReport, StatusReport
 from tilewright.task import Backend
 
 
@@ -57,7 +57,7 @@ def edit(root: Path, source: str) -> None:
     (root / "task" / "kernel.py").write_text(source)
 
 
-async def judged(loop: Loop, source: str) -> BenchmarkReport:
+async def judged(loop: Loop, source: str) -> IterationReport:
     """Put `source` in place, and let it be checked and measured."""
     edit(loop.checkout.root, source)
     assert (await loop.run_correctness(quiet)).status is Status.PASSED

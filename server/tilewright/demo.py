@@ -97,7 +97,7 @@ async def _play(console: Console, client: Client, repository: Path, example: str
             raise UsageError(f"{report['summary']}; {report['next']}")
         say(report["summary"])
         say(report["row"], "cyan")
-        ended = report["verdict"]
+        ended = report["verdict"]["kind"]
         statuses.append((edit.aim, ended))
         if ended != STATUSES.get(edit.aim, ended):
             problems.append(f"{edit.name!r} {edit.aim} and ended as {ended}")

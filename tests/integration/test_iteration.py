@@ -59,7 +59,7 @@ def test_each_outcome_is_one_call_and_one_row(make_task: Callable[..., Path]) ->
 
         wrong = await run_iteration(loop, "adds instead", quiet)
         assert wrong.summary.startswith("iteration 1: REVERT (incorrect: wrong_values: ")
-        assert (wrong.verdict, wrong.row) == ("revert", "| 1 | adds instead | - | FAIL | revert |")
+        assert (wrong.verdict.kind, wrong.row) == ("revert", "| 1 | adds instead | - | FAIL | revert |")
         assert wrong.advice is not None
         assert wrong.advice.action == "continue"
         assert kernel(root) == SCALE_KERNEL
@@ -84,7 +84,7 @@ def test_each_outcome_is_one_call_and_one_row(make_task: Callable[..., Path]) ->
         assert comment.summary.startswith("iteration 4: REVERT (same_program: ")
         assert kinds(root)[before:] == ["begun", "checked", "settled", "row"]
         crash = await tried(loop, FASTER_KERNEL + "\nbroken(\n", "a typing error")
-        assert crash.verdict == "crash"
+        assert crash.verdict.kind == "crash"
         for report in (wrong, gain, slower, comment, crash):
             answer = json.dumps(report.model_dump(mode="json", exclude_none=True), separators=(",", ":"))
             assert len(answer) / TOKENS <= 180, answer
@@ -126,7 +126,7 @@ def test_it_goes_on_from_every_stage_of_the_six_tools(make_task: Callable[..., P
             if count > 2:
                 loop.checkpoint()
             before = kinds(root).count("checked")
-            assert (await run_iteration(loop, f"after {count}", quiet)).verdict == verdict
+            assert (await run_iteration(loop, f"after {count}", quiet)).verdict.kind == verdict
             assert kinds(root).count("checked") == before
         assert [row.split(" | ")[4].partition(" ")[0] for row in loop.status().tried] == [
             "keep",
@@ -147,7 +147,7 @@ def test_protected_files_are_to_be_taken_back(make_task: Callable[..., Path]) ->
         with pytest.raises(UsageError, match="protected files differ from the baseline's: task/task"):
             await tried(loop, FASTER_KERNEL, "large tiles")
         git(root, "checkout", "--", "task/task.py")
-        assert (await run_iteration(loop, "large tiles", quiet)).verdict == "keep"
+        assert (await run_iteration(loop, "large tiles", quiet)).verdict.kind == "keep"
 
     play(root, scene)
 
@@ -182,7 +182,7 @@ def test_an_escalation_waits_for_the_user(make_task: Callable[..., Path]) -> Non
         stopped = await tried(loop, FASTER_KERNEL, "large tiles")
         assert stopped.summary.startswith("DECIDE: iteration 2: this session waits for its user")
         assert kernel(root) == FASTER_KERNEL
-        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict == "keep"
+        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict.kind == "keep"
 
     play(root, scene)
 
@@ -281,7 +281,7 @@ def test_a_kill_in_the_middle_ends_in_the_same_row(make_task: Callable[..., Path
     try:
         server.handshake("2025-11-25")
         done = server.call("run_iteration", optimization="large tiles")["structuredContent"]
-        assert done["verdict"] == "keep"
+        assert done["verdict"]["kind"] == "keep"
         records = [record["kind"] for record in records_of(root)]
         assert records.count("row") == 2
         assert len(records) > cut_off

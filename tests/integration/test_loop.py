@@ -104,7 +104,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         edit(root, FASTER_KERNEL.replace("block = ct.bid(0)", "block = (ct.bid(0))  # of one axis") + "\n# a comment\n")
         comment = await loop.run_correctness(quiet)
         assert comment.summary.startswith("REVERT (same_program: the same syntax trees as the incumbent")
-        assert (comment.cases, comment.next) == ("", "call revert, then append_result")
+        assert (comment.cases, comment.next) == (None, "call revert, then append_result")
         with pytest.raises(UsageError, match="nothing is to be measured"):
             await loop.run_benchmark(quiet)
         loop.revert()

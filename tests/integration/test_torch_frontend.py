@@ -130,7 +130,7 @@ def test_a_session_on_the_torch_example_keeps_the_fused_operation(tmp_path: Path
         measured = await loop.run_benchmark(quiet)
         assert measured.verdict is not None
         assert measured.verdict.kind is VerdictKind.KEEP
-        assert measured.modelled
+        assert measured.level == "modelled"
         dumper = Dumper(loop.checkout, loop.jobs)
         try:
             report = await dumper.dump(PurePosixPath("task"), ["sm_90"], "resources", quiet, compare="incumbent")

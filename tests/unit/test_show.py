@@ -31,7 +31,7 @@ def report(statuses: list[Status], **more: Any) -> Any:
     result = CorrectnessResult(status=status, cases=cases, **more)
     state = State(STARTED)
     state.apply(Checked(candidate="0" * 64, secret="s", result=result))
-    return show.correctness(state, "next")
+    return show.judged(state, "next")
 
 
 def test_cases_that_are_left_out_are_counted_and_failures_come_first() -> None:
@@ -58,14 +58,14 @@ def test_hidden_sizes_that_passed_are_counted_and_not_named() -> None:
     state.apply(
         Checked(candidate="0" * 64, secret="s", result=CorrectnessResult(status=Status.PASSED, cases=cases, seconds=1))
     )
-    found = show.correctness(state, "next")
+    found = show.judged(state, "next")
     assert found.summary == "PASS: 3 runs, 2 of them on hidden cases, in 1.0 s"
     assert not any(size in found.model_dump_json() for size in ("977", "1013"))
     cases[1] = cases[1].model_copy(update={"status": Status.WRONG_VALUES})
     state.apply(
         Checked(candidate="0" * 64, secret="s", result=CorrectnessResult(status=Status.WRONG_VALUES, cases=cases))
     )
-    assert show.correctness(state, "next").cases == "N=977: wrong_values; N=64: passed"
+    assert show.judged(state, "next").cases == "N=977: wrong_values; N=64: passed"
 
 
 def test_a_refusal_names_only_what_comes_before_the_refused_tool() -> None:

@@ -70,7 +70,7 @@ async def run_iteration(
                 again = f"{AGAIN}, to go on waiting; work that no call waits for ends after {UNATTENDED_S:g} s"
                 return IterationReport(summary=report.summary, state="running", next=again)
             if (after := loop.state()).phase is Phase.ENDED:
-                return IterationReport(summary=report.summary, message=report.message or None, next=report.next)
+                return IterationReport(summary=report.summary, message=report.message, next=report.next)
             if (stop := _decision(loop, after, ran=True)) is not None:
                 return _stopped(after, *stop)
 

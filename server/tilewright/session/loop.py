@@ -27,12 +27,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.export import carried
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
-from tilewright.session.reports import (
-    BenchmarkReport,
-    CorrectnessReport,
-    IterationReport,
-    StatusReport,
-)
+from tilewright.session.reports import IterationReport, StatusReport
 from tilewright.session.rows import named
 from tilewright.session.runs import Runs
 from tilewright.session.session import Session
@@ -177,7 +172,7 @@ class Loop:
             return report.model_copy(update={"summary": summary, "notes": [moved, *report.notes], "next": moved})
         return report
 
-    async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
+    async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> IterationReport:
         """Check the working tree's editable files against the reference."""
         with self._acting("run_correctness", Phase.READY, Phase.CHECKED, Phase.FAILED, Phase.MEASURED) as session:
             state, files = session.state, session.tree.read()
@@ -195,13 +190,13 @@ class Loop:
             work = self._run(lambda session, job: session.check(files, job.tell))
             self._job = job = self.jobs.start("run_correctness", key, work)
             if not await job.attend(wait_s, progress):
-                return show.waiting(CorrectnessReport, job, state)
+                return show.waiting(job, state)
         state = self.state()
         if state.checked is None or state.checked.candidate != identity:
             raise UsageError("the editable files changed while they were checked; call run_correctness again")
-        return show.correctness(state, what_next(self.checkout, state))
+        return show.judged(state, what_next(self.checkout, state))
 
-    async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
+    async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> IterationReport:
         """Measure the candidate that passed against the incumbent, and give the verdict."""
         with self._acting("run_benchmark", Phase.CHECKED, Phase.MEASURED, Phase.FAILED) as session:
             state = session.state
@@ -220,9 +215,9 @@ class Loop:
             work = self._run(lambda session, job: session.measure(files, job.tell))
             self._job = job = self.jobs.start("run_benchmark", key, work)
             if not await job.attend(wait_s, progress):
-                return show.waiting(BenchmarkReport, job, state)
+                return show.waiting(job, state)
         state = self.state()
-        return show.benchmark(state, what_next(self.checkout, state))
+        return show.judged(state, what_next(self.checkout, state))
 
     def checkpoint(self) -> IterationReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""

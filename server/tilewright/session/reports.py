@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer
 
 from tilewright.compiler.findings import Finding
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import Level, Status
 from tilewright.policy import Advice, Verdict
 from tilewright.wire.record import Record
 
@@ -15,40 +15,6 @@ Figure = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"), r
 """Of which a reply has six digits; the journal has all."""
 RunState = Literal["done", "running"]
 """`running`: the same call again waits for it."""
-
-
-BY_CASE = "what each case gains or loses, how near it is to its ceiling, and what its figure does not say"
-
-
-class CorrectnessReport(Record):
-    """A candidate against the reference."""
-
-    summary: str
-    state: RunState = "done"
-    status: Status | None = None
-    message: str = Field("", description="where and how it failed")
-    output: str = Field("", description="what the candidate printed last")
-    cases: str = Field("", description="how each case ended, failures first")
-    candidate: str = ""
-    next: str = ""
-
-
-class BenchmarkReport(Record):
-    """A candidate against the incumbent."""
-
-    summary: str
-    state: RunState = "done"
-    status: Status | None = None
-    message: str = ""
-    latency_ms: Figure | None = Field(None, description="geometric mean over the cases")
-    speedup: Figure | None = Field(None, description="incumbent's time over candidate's, paired")
-    interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of speedup")
-    modelled: bool = Field(False, description="a model gave the latencies")
-    level: str = Field("", description="level of the least protected case")
-    roofline_percent: Figure | None = None
-    verdict: Verdict | None = None
-    cases: str = Field("", description=BY_CASE)
-    next: str = ""
 
 
 NAME_LIMIT = 120
@@ -83,11 +49,21 @@ class IterationReport(Record):
 
     summary: str
     state: RunState = "done"
-    verdict: str | None = Field(None, description="keep, revert or crash; absent if no row was added")
+    status: Status | None = Field(None, description="how the last run of the candidate ended")
+    verdict: Verdict | None = Field(None, description="keep, revert or crash, and why; absent if nothing is decided")
+    latency_ms: Figure | None = Field(None, description="geometric mean over the cases")
+    speedup: Figure | None = Field(None, description="incumbent's time over candidate's, paired")
+    interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of speedup")
+    level: Level | None = Field(None, description="level of the least protected case")
+    message: str | None = Field(None, description="where and how the candidate failed")
+    output: str | None = Field(None, description="what the candidate printed last")
+    cases: str | None = Field(
+        None,
+        description="how each case ended, failures first; of a measured candidate, what each gains or loses, how near "
+        "it is to its ceiling, and what its figure does not say",
+    )
     row: str | None = None
     advice: Advice | None = None
-    message: str | None = Field(None, description="where and how the candidate failed")
-    cases: str | None = Field(None, description=BY_CASE)
     commit: str | None = Field(None, description="of the kept edit")
     recovery: str | None = Field(None, description="ref that keeps the reverted files")
     next: str

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.policy import Verdict, VerdictKind, product, ratio_of
 from tilewright.session import whole
 from tilewright.session.jobs import Job
-from tilewright.session.records import Row, Started
-from tilewright.session.reports import (
-    BenchmarkReport,
-    CorrectnessReport,
-    IterationReport,
-    StatusReport,
-)
+from tilewright.session.records import Measured, Row, Started
+from tilewright.session.reports import IterationReport, StatusReport
 from tilewright.session.rows import HARNESS_TRUSTED, notes_of, render_row, shown_latency
 from tilewright.session.state import Attempt, Phase, State
 from tilewright.task import case_label
@@ -25,7 +20,6 @@ FINISH = (
 )
 RESUME = "start_session with resume=true takes this session up again"
 
-RunReport = TypeVar("RunReport", CorrectnessReport, BenchmarkReport)
 SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
 FAILURE_LIMIT = 600
@@ -57,10 +51,10 @@ def starting(job: Job, state: State | None) -> StatusReport:
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=job.again)
 
 
-def waiting(kind: type[RunReport], job: Job, state: State) -> RunReport:
+def waiting(job: Job, state: State) -> IterationReport:
     """The answer of a run that is not over."""
     summary = said(f"still running: {job.message}", state.started)
-    return kind(summary=summary, state="running", next=job.again)
+    return IterationReport(summary=summary, state="running", next=job.again)
 
 
 def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "") -> StatusReport:
@@ -114,78 +108,74 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     )
 
 
-def correctness(state: State, then: str) -> CorrectnessReport:
-    """A finished correctness run."""
-    started, checked = state.started, state.checked
+def judged(state: State, then: str) -> IterationReport:
+    """What is known of the candidate under way: its check, and its measurement if there is one."""
+    checked, measured = state.checked, state.measured
     assert checked is not None
-    result = checked.result
-    passed = sum(case.status == "passed" for case in result.cases)
-    hidden = sum(case.hidden for case in result.cases)
+    result, sizes = (measured.result, measured.sizes) if measured is not None else (None, None)
+    runs = [checked.result, *(run for run in (result, sizes) if run is not None)]
+    last = next((run for run in runs if not run.passed), result or checked.result)
     if checked.same:
         summary = _headline(state.verdict)
-    elif result.passed and started.harness:
+    elif not last.passed:
+        summary = cut(f"{last.status.upper()}: {last.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
+    else:
+        summary = _right(checked.result, state.started) if measured is None else _fast(state, measured)
+    return IterationReport(
+        summary=said(summary, state.started),
+        status=last.status,
+        verdict=state.verdict,
+        **_figures(result),
+        message=cut(last.message, MESSAGE_LIMIT) or None,
+        output=_end(last.output, OUTPUT_LIMIT) or None if isinstance(last, CorrectnessResult) else None,
+        cases=(_checked(checked.result) if result is None else _by_case(result)) or None,
+        next=then,
+    )
+
+
+def _right(result: CorrectnessResult, started: Started) -> str:
+    """What a check that passed was made of."""
+    passed = sum(case.status == "passed" for case in result.cases)
+    if started.harness:
         skipped = f", {len(result.cases) - passed} skipped as on the baseline" if passed < len(result.cases) else ""
         ran = f"{passed} tests passed{skipped}" if result.cases else "the command ended with 0"
-        summary = f"PASS [{HARNESS_TRUSTED}]: {ran}, in {result.seconds:.1f} s"
-    elif result.passed:
-        summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
-        if result.all_unseen:
-            summary += f"; {result.all_unseen}"
-    else:
-        summary = _failed(result)
-    return CorrectnessReport(
-        summary=said(summary, started),
-        status=result.status,
-        message=cut(result.message, MESSAGE_LIMIT),
-        output=_end(result.output, OUTPUT_LIMIT),
-        cases=_checked(result),
-        candidate=checked.candidate,
-        next=then,
-    )
+        return f"PASS [{HARNESS_TRUSTED}]: {ran}, in {result.seconds:.1f} s"
+    hidden = sum(case.hidden for case in result.cases)
+    unseen = f"; {result.all_unseen}" if result.all_unseen else ""
+    return f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s{unseen}"
 
 
-def benchmark(state: State, then: str) -> BenchmarkReport:
-    """A finished benchmark run, with the check on many sizes that a gain has to pass."""
-    measured, started = state.measured, state.started
-    assert measured is not None
+def _fast(state: State, measured: Measured) -> str:
+    """What a measurement says, and the check on many sizes that a gain has to pass."""
     result, sizes = measured.result, measured.sizes
-    last = result if sizes is None or sizes.passed else sizes
-    mark = "~" if result.modelled else ""
-    summary = _headline(state.verdict)
-    if not last.passed:
-        summary = _failed(last)
-    else:
-        if not result.same:
-            summary += f": {shown_latency(result.latency_ms, result.modelled)} ms"
-        if result.speedup is not None:
-            summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
-        if result.harness:
-            summary += f" [{HARNESS_TRUSTED}]"
-        elif result.level is not None and not result.modelled:
-            summary += f" [{result.level}]"
-        if result.roofline_percent is not None:
-            summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
-        if sizes is not None and sizes.wanted:
-            right = measured.sizes_right
-            summary += f"; right on {right} more hidden sizes{f' of {sizes.wanted}' if right < sizes.wanted else ''}"
-        checks = [sizes, state.checked.result if state.checked is not None else None]
-        notes = [note for check in checks if check is not None for note in check.notes]
-        summary = "; ".join([summary, *dict.fromkeys(notes)])
-    ratio = ratio_of(result)
-    return BenchmarkReport(
-        summary=said(summary, started),
-        status=last.status,
-        message=cut(last.message, MESSAGE_LIMIT),
-        latency_ms=result.latency_ms,
-        speedup=result.speedup,
-        interval=(ratio.low, ratio.high) if ratio is not None else None,
-        modelled=result.modelled,
-        level=result.level or "",
-        roofline_percent=result.roofline_percent,
-        verdict=state.verdict,
-        cases=_by_case(result),
-        next=then,
-    )
+    summary, mark = _headline(state.verdict), "~" if result.modelled else ""
+    if not result.same:
+        summary += f": {shown_latency(result.latency_ms, result.modelled)} ms"
+    if result.speedup is not None:
+        summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
+    if result.harness:
+        summary += f" [{HARNESS_TRUSTED}]"
+    elif result.level is not None and not result.modelled:
+        summary += f" [{result.level}]"
+    if result.roofline_percent is not None:
+        summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
+    if sizes is not None and sizes.wanted:
+        right = measured.sizes_right
+        summary += f"; right on {right} more hidden sizes{f' of {sizes.wanted}' if right < sizes.wanted else ''}"
+    checks = [sizes, state.checked.result if state.checked is not None else None]
+    notes = [note for check in checks if check is not None for note in check.notes]
+    return "; ".join([summary, *dict.fromkeys(notes)])
+
+
+def _figures(result: BenchmarkResult | None) -> dict[str, Any]:
+    """What a measurement has in figures."""
+    ratio = ratio_of(result) if result is not None else None
+    return {
+        "latency_ms": result.latency_ms if result is not None else None,
+        "speedup": ratio.speedup if ratio is not None else None,
+        "interval": (ratio.low, ratio.high) if ratio is not None else None,
+        "level": result.level if result is not None else None,
+    }
 
 
 def closed(state: State, number: int, then: str, job: Job | None = None) -> IterationReport:
@@ -207,7 +197,8 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
     return IterationReport(
         summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
-        verdict=row.verdict.kind,
+        verdict=row.verdict,
+        **_figures(result),
         row=render_row(row),
         advice=row.advice,
         message=_failure(attempt),
@@ -257,10 +248,6 @@ def _failure(attempt: Attempt) -> str | None:
     results += [attempt.measured.sizes] if attempt.measured is not None and attempt.measured.sizes is not None else []
     failed = [result for result in results if not result.passed]
     return cut(failed[0].message.partition("\n")[2].strip(), FAILURE_LIMIT) or None if failed else None
-
-
-def _failed(result: CorrectnessResult | BenchmarkResult) -> str:
-    return cut(f"{result.status.upper()}: {result.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
 
 
 def _end(text: str, limit: int) -> str:

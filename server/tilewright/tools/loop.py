@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from tilewright.configuration import CONFIGURED, FOLDER, configuration_of
 from tilewright.errors import UsageError
-from tilewright.policy import RootCause
+from tilewright.policy import RootCause, VerdictKind
 from tilewright.rules import defaults, rules_from
-from tilewright.session.reports import (
-    NAME_LIMIT,
-    BenchmarkReport,
-    CorrectnessReport,
-    IterationReport,
-    StatusReport,
-)
+from tilewright.session.reports import NAME_LIMIT, IterationReport, StatusReport
 from tilewright.task import Backend
-from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
+from tilewright.tools.tool import Arch, Effect, Params, ReportT, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from tilewright.session.loop import Loop
 
 Device = Literal["auto", "cuda", "cpu"]
 WHAT = "what was tried, in a few words"
@@ -93,8 +90,13 @@ async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> Statu
     )  # fmt: skip
 
 
-async def _status(workspace: Workspace, given: SessionStatus, tell: Tell) -> StatusReport:
-    return workspace.loop.status()
+def _at_once(work: Callable[[Loop], ReportT]) -> Callable[[Workspace, Any, Tell], Awaitable[ReportT]]:
+    """The work of a tool that waits for nothing, and takes no arguments."""
+
+    async def answer(workspace: Workspace, given: Any, tell: Tell) -> ReportT:
+        return work(workspace.loop)
+
+    return answer
 
 
 async def _iteration(workspace: Workspace, given: RunIteration, tell: Tell) -> IterationReport:
@@ -103,22 +105,6 @@ async def _iteration(workspace: Workspace, given: RunIteration, tell: Tell) -> I
     return await run_iteration(
         workspace.loop, given.optimization, tell, given.root_cause, given.go_on, workspace.wait_s
     )
-
-
-async def _correctness(workspace: Workspace, given: RunCorrectness, tell: Tell) -> CorrectnessReport:
-    return await workspace.loop.run_correctness(tell, workspace.wait_s)
-
-
-async def _benchmark(workspace: Workspace, given: RunBenchmark, tell: Tell) -> BenchmarkReport:
-    return await workspace.loop.run_benchmark(tell, workspace.wait_s)
-
-
-async def _checkpoint(workspace: Workspace, given: GitCheckpoint, tell: Tell) -> IterationReport:
-    return workspace.loop.checkpoint()
-
-
-async def _revert(workspace: Workspace, given: Revert, tell: Tell) -> IterationReport:
-    return workspace.loop.revert()
 
 
 async def _append(workspace: Workspace, given: AppendResult, tell: Tell) -> IterationReport:
@@ -139,7 +125,7 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
         yield f"{number}  {status}  {latency}{' ms' if latency != '-' else ''}  {name}"
     if report.advice is not None and report.advice.action != "stop":
         yield f"{report.advice.action}: {report.advice.reason}"
-    yield from filter(None, [report.message, report.cases])
+    yield from filter(None, [report.message, report.output, report.cases])
     if report.recovery:
         yield f"the reverted files are kept as {report.recovery}"
     yield f"next: {report.next}"
@@ -147,35 +133,39 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
         yield "the report: sandbox/report.html"
 
 
-def _is_ready(report: StatusReport) -> bool:
-    return report.phase == "ready"
+def _step(
+    name: str, title: str, effect: Effect, params: type[Params], work: Any, command: str = ""
+) -> Tool[Any, IterationReport]:
+    """A tool that takes the candidate a step, or all steps."""
+    return Tool(
+        name, title, effect, params, IterationReport, work, command, _iteration_lines,
+        passed=lambda report: report.status in (None, "passed") and (not command or _is_kept(report)),
+    )  # fmt: skip
+
+
+def _is_kept(report: IterationReport) -> bool:
+    return report.verdict is not None and report.verdict.kind is VerdictKind.KEEP
 
 
 TOOLS: tuple[Tool[Any, Any], ...] = (
     Tool(
         "start_session", "Start a session", Effect.ADDS, StartSession, StatusReport, _start, "session start",
-        _status_lines, _is_ready,
+        _status_lines, passed=lambda report: report.phase == "ready",
     ),
     Tool(
-        "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status,
-        "session status", _status_lines,
+        "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport,
+        _at_once(lambda loop: loop.status()), "session status", _status_lines,
     ),
-    Tool(
-        "run_iteration", "Try one edit", Effect.DISCARDS, RunIteration, IterationReport, _iteration, "try",
-        _iteration_lines, passed=lambda report: report.verdict == "keep",
+    _step("run_iteration", "Try one edit", Effect.DISCARDS, RunIteration, _iteration, "try"),
+    _step(
+        "run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness,
+        lambda workspace, given, tell: workspace.loop.run_correctness(tell, workspace.wait_s),
     ),
-    Tool("run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness, CorrectnessReport, _correctness),
-    Tool("run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark, BenchmarkReport, _benchmark),
-    Tool(
-        "git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, IterationReport, _checkpoint,
-        lines=_iteration_lines,
+    _step(
+        "run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark,
+        lambda workspace, given, tell: workspace.loop.run_benchmark(tell, workspace.wait_s),
     ),
-    Tool(
-        "revert", "Go back to the incumbent", Effect.DISCARDS, Revert, IterationReport, _revert,
-        lines=_iteration_lines,
-    ),
-    Tool(
-        "append_result", "Log the iteration", Effect.ADDS, AppendResult, IterationReport, _append,
-        lines=_iteration_lines,
-    ),
+    _step("git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, _at_once(lambda loop: loop.checkpoint())),
+    _step("revert", "Go back to the incumbent", Effect.DISCARDS, Revert, _at_once(lambda loop: loop.revert())),
+    _step("append_result", "Log the iteration", Effect.ADDS, AppendResult, _append),
 )  # fmt: skip
