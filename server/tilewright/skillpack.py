@@ -1,4 +1,4 @@
-"""The skills as agents get them: each a folder that holds every page and example it links to."""
+"""The skills as agents get them. One of them holds the pages and examples; the others link to its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.errors import UsageError
 
 MANIFEST = "SKILL.md"
 HOST = "perf-loop"
-"""The skill that the server offers whole; the manifests of the others link to its pages."""
+"""The skill that holds the pages and the examples."""
 _ROOT = "](../../"
 """How a link to a page or an example begins in a manifest of the source tree."""
 _EXAMPLE = re.compile(r"\]\(\.\./assets/examples/([^)#]+)")
@@ -22,36 +22,28 @@ _CHECK = re.compile(r"^<!-- (?:run|refused|with)\b.*?-->\n", re.DOTALL | re.MULT
 
 @dataclass(frozen=True)
 class Skill:
-    """One skill: its frontmatter, and its files by their place in the skill's folder, `SKILL.md` first."""
+    """One skill: its description, and its files by their place in the skill's folder, `SKILL.md` first."""
 
     name: str
-    frontmatter: dict[str, str]
+    description: str
     files: dict[str, bytes]
 
 
-def skill_names() -> list[str]:
-    """The names of the skills that this installation holds."""
-    return sorted(folder.name for folder in bundled.skills().iterdir() if (folder / MANIFEST).is_file())
-
-
-def load_skill(name: str) -> Skill:
-    """The skill of that name, self-contained. Raises `UsageError` where there is none."""
-    if name not in skill_names():
-        raise UsageError(f"no skill {name!r}; there are {', '.join(skill_names())}")
-    return Skill(
-        name, frontmatter(_manifest(name)), {MANIFEST: _manifest(name).replace(_ROOT, "](").encode()} | pages()
-    )
-
-
-def frontmatter(text: str) -> dict[str, str]:
-    """The fields between the first two `---` lines, each `key: value` on one line."""
-    _, block, _ = text.split("---\n", 2)
-    return {key: value.strip() for key, _, value in (line.partition(": ") for line in block.splitlines())}
+@cache
+def skills(host: str) -> tuple[Skill, ...]:
+    """The skills that this installation holds. `host`: how a link to the folder of `HOST` begins in the others."""
+    found = []
+    for folder in sorted(bundled.skills().iterdir()):
+        text, is_host = _text(folder / MANIFEST), folder.name == HOST
+        manifest = text.replace(_ROOT, "](" if is_host else f"]({host}").encode()
+        files = {MANIFEST: manifest} | (pages() if is_host else {})
+        found.append(Skill(folder.name, text.partition("\ndescription: ")[2].partition("\n")[0], files))
+    return tuple(found)
 
 
 @cache
 def pages() -> dict[str, bytes]:
-    """The pages that every skill holds, without what only their checks read, and the examples that they link to."""
+    """The pages, without what only their checks read, and the examples that they link to."""
     texts = {path.name: _text(path) for path in sorted(bundled.references().glob("*.md"))}
     examples = sorted(set(_EXAMPLE.findall("".join(texts.values()))))
     return {f"references/{name}": text.encode() for name, text in texts.items()} | {
@@ -59,40 +51,28 @@ def pages() -> dict[str, bytes]:
     }
 
 
-def install(names: list[str], target: Path) -> list[Path]:
+def install(target: Path) -> list[Path]:
     """Write the skills into folders of their names under `target`, in place of older copies of themselves.
 
     Raises `UsageError`, before anything is written, where such a folder holds something else.
     """
-    skills = [load_skill(name) for name in names or skill_names()]
-    for skill in skills:
-        folder = target / skill.name
-        if folder.is_symlink() or (folder.exists() and not _is_copy(folder, skill.name)):
+    chosen = skills(f"../{HOST}/")
+    for folder in (target / skill.name for skill in chosen):
+        if folder.is_symlink() or (folder.exists() and not _is_copy(folder)):
             raise UsageError(f"{folder} is there and is no copy of the skill; move it away, or give another --to")
-    for skill in skills:
+    for skill in chosen:
         for kept in {Path(place).parts[0] for place in pages()}:
             shutil.rmtree(target / skill.name / kept, ignore_errors=True)
         for place, data in skill.files.items():
             path = target / skill.name / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-    return [target / skill.name for skill in skills]
+    return [target / skill.name for skill in chosen]
 
 
 def uri(name: str, place: str) -> str:
     """Return the address of a skill's file as an MCP resource."""
     return f"skill://{name}/{place}"
-
-
-@cache
-def served_skills() -> tuple[Skill, ...]:
-    """Return the skills as the server offers them: the pages are in one of them, and the others link to it."""
-    hosted = load_skill(HOST)
-    linked = {name: _manifest(name).replace(_ROOT, f"]({uri(HOST, '')}").encode() for name in skill_names()}
-    return tuple(
-        hosted if name == HOST else Skill(name, frontmatter(text.decode()), {MANIFEST: text})
-        for name, text in linked.items()
-    )
 
 
 @cache
@@ -106,16 +86,12 @@ def treatment_pages() -> dict[str, str]:
     }
 
 
-def _manifest(name: str) -> str:
-    return _text(bundled.skills() / name / MANIFEST)
-
-
 def _text(path: Path) -> str:
     return _CHECK.sub("", path.read_text(encoding="utf-8"))
 
 
-def _is_copy(folder: Path, name: str) -> bool:
+def _is_copy(folder: Path) -> bool:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         return folder.is_dir() and not any(folder.iterdir())
-    return manifest.read_text(encoding="utf-8", errors="replace").startswith(f"---\nname: {name}\n")
+    return manifest.read_text(encoding="utf-8", errors="replace").startswith(f"---\nname: {folder.name}\n")

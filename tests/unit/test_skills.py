@@ -1,4 +1,4 @@
-"""The skills: valid and short, installed self-contained, and served over MCP as they would be installed."""
+"""The skills: valid and short, installed with all that they link to, and served over MCP as they are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pages.page import ROOT
 from tilewright.errors import UsageError
 from tilewright.interface.commands import app
 from tilewright.interface.mcp import build_server
-from tilewright.skillpack import HOST, install, load_skill, skill_names
+from tilewright.skillpack import HOST, install, skills
 from tilewright.tools.workspace import Workspace
 
 NAMES = ["autotuning", "perf-loop", "tune"]
@@ -34,7 +34,8 @@ def test_a_skill_is_valid_and_short(name: str) -> None:
     text = (folder / "SKILL.md").read_text()
     assert len(text.splitlines()) < 500
     assert len(PIECE.findall(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL))) <= PIECES
-    assert load_skill(name).frontmatter == parser.parse_frontmatter(text)[0]
+    (skill,) = (skill for skill in skills("") if skill.name == name)
+    assert skill.description == parser.parse_frontmatter(text)[0]["description"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,8 +58,8 @@ def links(text: str) -> list[str]:
 
 
 def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
-    written = install([], tmp_path)
-    assert [folder.name for folder in written] == NAMES == skill_names()
+    written = install(tmp_path)
+    assert [folder.name for folder in written] == NAMES
     seen = 0
     for folder in written:
         for path in folder.rglob("*.md"):
@@ -66,19 +67,19 @@ def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
             for target in links(path.read_text()):
                 file, _, _ = target.partition("#")
                 linked = (path.parent / file).resolve() if file else path
-                assert linked.is_file() and linked.is_relative_to(folder.resolve()), (path, target)
+                assert linked.is_file() and linked.is_relative_to(tmp_path.resolve()), (path, target)
                 seen += 1
         assert not (folder / "evals").exists()
     assert seen > 200
     tiles = (tmp_path / "perf-loop" / "references" / "playbook-tiles.md").read_text()
     assert "[^warps]: compiled without a GPU, 2026-11-24, tileiras 13.4.\n" in tiles
     assert "stores 4,728 bytes of spills a thread" in tiles
-    assert (tmp_path / "autotuning" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
+    assert (tmp_path / "perf-loop" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
     old = [tmp_path / "tune" / name for name in ("references/gone.md", "assets/examples/gone/kernel.py", "mine.txt")]
     for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of an older copy, or somebody's")
-    install(["tune"], tmp_path)  # over itself
+    install(tmp_path)  # over itself
     assert [path.exists() for path in old] == [False, False, True]
 
 
@@ -87,26 +88,25 @@ def test_what_is_no_copy_is_left_alone(tmp_path: Path) -> None:
     mine.parent.mkdir()
     mine.write_text("---\nname: my-own\ndescription: mine\n---\n")
     with pytest.raises(UsageError, match="is no copy of the skill; move it away"):
-        install([], tmp_path)
+        install(tmp_path)
     assert mine.read_text().startswith("---\nname: my-own")
     assert not (tmp_path / "perf-loop").exists()
-    with pytest.raises(UsageError, match="there are autotuning, perf-loop, tune"):
-        install(["perf"], tmp_path / "else")
 
 
 def test_the_command_installs(tmp_path: Path) -> None:
     run = CliRunner()
     target = tmp_path / ".claude" / "skills"
-    done = run.invoke(app, ["skills", "install", "perf-loop", "--to", str(target), "--json"])
-    assert (done.exit_code, json.loads(done.stdout)) == (0, {"summary": f"installed {target / 'perf-loop'}"})
-    assert (target / "perf-loop" / "SKILL.md").read_bytes() == load_skill("perf-loop").files["SKILL.md"]
-    (target / "tune").mkdir()
-    (target / "tune" / "mine.txt").write_text("mine")
+    done = run.invoke(app, ["skills", "install", "--to", str(target), "--json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (
+        0,
+        {"summary": "; ".join(f"installed {target / name}" for name in NAMES)},
+    )
+    (target / "tune" / "SKILL.md").rename(target / "tune" / "mine.txt")
     assert run.invoke(app, ["skills", "install", "--to", str(target)]).exit_code == 2
 
 
 def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(tmp_path: Path) -> None:
-    install([], tmp_path)
+    install(tmp_path)
     addresses: list[str] = []
     linked: set[str] = set()
 
@@ -120,7 +120,7 @@ def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(t
                 served = str(getattr(content, "text", "")).encode()
                 addresses.append(resource.uri)
                 linked.update(re.findall(r"\]\((skill://[^)#]+)", served.decode()))
-                assert served.replace(f"skill://{HOST}/".encode(), b"") == installed
+                assert served.replace(f"skill://{HOST}/".encode(), f"../{HOST}/".encode()) == installed
             places = [uri.split("/", 3)[3] for uri in addresses]
             assert {name for name in places if places.count(name) > 1} == {"SKILL.md"}
             assert len(linked) > 10

@@ -313,14 +313,13 @@ def _skills() -> None: ...
 
 @skills_app.command(name="install")
 def install_(
-    names: Annotated[list[str] | None, typer.Argument(help="skills to install; default: all")] = None,
     to: Annotated[
         Path, typer.Option("--to", help=".claude/skills for Claude Code, .agents/skills for others, or any folder")
     ] = Path(".agents/skills"),
     as_json: Json = False,
 ) -> None:
-    """Copy the skills into a folder, each with the pages and examples that it links to."""
-    lines = [f"installed {folder}" for folder in done(lambda: install(names or [], to))]
+    """Copy the skills into a folder, with the pages and examples that they link to."""
+    lines = [f"installed {folder}" for folder in done(lambda: install(to))]
     print_answer(as_json, lines, "; ".join(lines))
 
 

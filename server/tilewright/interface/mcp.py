@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 
 from tilewright import __version__
 from tilewright.errors import UsageError
-from tilewright.skillpack import MANIFEST, Skill, served_skills, uri
+from tilewright.skillpack import HOST, MANIFEST, Skill, skills, uri
 from tilewright.tools import table
 from tilewright.tools.tool import Effect, Tool, answer_schema, arguments_schema
 from tilewright.tools.workspace import Workspace
@@ -97,12 +97,12 @@ class Handlers:
 
     async def list_resources(self, _: Context, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
-            resources=[_resource(skill, place) for skill in served_skills() for place in skill.files]
+            resources=[_resource(skill, place) for skill in skills(uri(HOST, "")) for place in skill.files]
         )
 
     async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         address = str(params.uri)
-        for skill in served_skills():
+        for skill in skills(uri(HOST, "")):
             for place, data in skill.files.items():
                 if address == uri(skill.name, place):
                     text = types.TextResourceContents(uri=address, mime_type=_kind(place), text=data.decode())
@@ -115,7 +115,7 @@ def _resource(skill: Skill, place: str) -> types.Resource:
     return types.Resource(
         uri=uri(skill.name, place),
         name=skill.name if is_manifest else f"{skill.name}/{place}",
-        description=skill.frontmatter["description"] if is_manifest else f"part of the skill {skill.name}",
+        description=skill.description if is_manifest else f"part of the skill {skill.name}",
         mime_type=_kind(place),
     )
 
