@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tilewright.cases import Strict
 from tilewright.rules import Rules
-from tilewright.task import NAME, Command, Task, is_command_task, load_task, relative
-from tilewright.taskerrors import TaskError, problems
+from tilewright.task import NAME, Command, Task, is_command_task, load_task, relative, tables_of
+from tilewright.taskerrors import TaskError, validated
 
 MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 """What one of each unit is, in ms; a group of this name in a benchmark's pattern is a latency."""
@@ -160,35 +160,19 @@ def suite_of(task: Task) -> Suite | None:
         folder = task.folder.absolute().as_posix()
         return posixpath.relpath(posixpath.join(folder, name), posixpath.join(folder, tests.root))
 
-    try:
-        file = SuiteFile(
-            name=task.name,
-            root=tests.root,
-            editable=[*map(placed, task.file.editable)],
-            python_path=[*map(placed, task.file.python_path or ["."])],
-            correctness=Command(command=tests.command, timeout_s=tests.timeout_s),
-        )
-    except ValidationError as error:
-        raise TaskError("\n".join(f"task.toml: tests: {line}" for line in problems(error, _KNOWN))) from None
-    return Suite(file, task.folder)
+    data = {
+        "name": task.name,
+        "root": tests.root,
+        "editable": [*map(placed, task.file.editable)],
+        "python_path": [*map(placed, task.file.python_path or ["."])],
+        "correctness": {"command": tests.command, "timeout_s": tests.timeout_s},
+    }
+    return Suite(validated(SuiteFile, data, "task.toml: tests: "), task.folder)
 
 
 def parse_command_task(text: str, origin: Path) -> CommandTaskFile:
     """The validated content of a command task's file. Raises `TaskError` naming file, key and remedy."""
-    try:
-        return CommandTaskFile.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(f"{origin}: not valid TOML: {error}") from None
-    except ValidationError as error:
-        raise TaskError("\n".join(f"{origin}: {line}" for line in problems(error, _KNOWN))) from None
-
-
-_KNOWN = {
-    "": sorted(CommandTaskFile.model_fields),
-    "correctness": sorted(Command.model_fields),
-    "benchmark": sorted(Benchmark.model_fields),
-    "rules": sorted(Rules.model_fields),
-}
+    return validated(CommandTaskFile, tables_of(text, origin), f"{origin}: ")
 
 
 def load(path: Path) -> Task | CommandTask:

@@ -6,12 +6,12 @@ import tomllib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tilewright.cases import Backend, Strict
 from tilewright.errors import UsageError
 from tilewright.rules import Rules
-from tilewright.taskerrors import problems
+from tilewright.taskerrors import validated
 
 FILE = "pyproject.toml"
 CONFIGURED = "task in [tool.tilewright] of pyproject.toml"
@@ -31,19 +31,15 @@ class Configuration(Strict):
         return None if self.backend == "auto" else Backend(self.backend)
 
 
-_KNOWN = {"": list(Configuration.model_fields), "rules": list(Rules.model_fields)}
-
-
 def configuration_of(root: Path) -> Configuration:
     """The configuration of the repository at `root`; its task is an absolute path. Raises `UsageError`."""
     try:
         project = tomllib.loads((root / FILE).read_text(encoding="utf-8"))
-        configuration = Configuration.model_validate(project.get("tool", {}).get("tilewright", {}))
+        tables = project.get("tool", {}).get("tilewright", {})
     except FileNotFoundError:
         return Configuration()
-    except ValidationError as error:
-        raise UsageError("; ".join(f"{FILE}: [tool.tilewright] {line}" for line in problems(error, _KNOWN))) from None
     except (ValueError, AttributeError) as error:
         raise UsageError(f"{FILE} cannot be read: {error}") from None
+    configuration = validated(Configuration, tables, f"{FILE}: [tool.tilewright] ")
     task = str(root / configuration.task) if configuration.task else ""
     return configuration.model_copy(update={"task": task})

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from tilewright.cases import Strict
-from tilewright.errors import UsageError
-from tilewright.taskerrors import problems
+from tilewright.taskerrors import validated
 
 
 class Rules(Strict):
@@ -148,11 +147,7 @@ def defaults() -> str:
 
 def rules_from(settings: Mapping[str, object]) -> Rules:
     """Return the rules with these set, by name. Raises `UsageError` for a name or a value that is not allowed."""
-    try:
-        return Rules.model_validate(dict(settings))
-    except ValidationError as error:
-        known = {"": list(Rules.model_fields)}
-        raise UsageError("; ".join(f"rules.{line}" for line in problems(error, known))) from None
+    return validated(Rules, dict(settings), "rules.")
 
 
 def _shown(value: object) -> str:

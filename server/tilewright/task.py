@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tilewright.cases import Backend as Backend
 from tilewright.cases import Case as Case
@@ -21,7 +21,7 @@ from tilewright.cases import CaseEntry, Draw, HiddenEntry, Strict
 from tilewright.cases import case_label as case_label
 from tilewright.rules import Rules
 from tilewright.taskerrors import TaskError as TaskError
-from tilewright.taskerrors import problems
+from tilewright.taskerrors import validated
 
 LARGE_TABLES = 8
 """Hidden tables of which a check runs large cases."""
@@ -303,35 +303,28 @@ class Task:
         return entries or [entry for entry in self.file.hidden if entry.backend is None]
 
 
-_KNOWN = {
-    "": sorted(TaskFile.model_fields),
-    "tolerance": sorted(Tolerance.model_fields),
-    "values": sorted(ValueRules.model_fields),
-    "hidden": sorted(Draw.model_fields),
-    "rules": sorted(Rules.model_fields),
-}
-
-
 def is_command_task(data: dict[str, Any]) -> bool:
     """Whether a task file's content is that of a command task."""
     return any(isinstance(data.get(table), dict) and "command" in data[table] for table in ("correctness", "benchmark"))
 
 
-def parse_task(text: str, origin: Path) -> TaskFile:
-    """The validated content of a task file. Raises `TaskError` naming file, key and remedy."""
+def tables_of(text: str, origin: Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises `TaskError`."""
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{origin}: not valid TOML: {error}") from None
+
+
+def parse_task(text: str, origin: Path) -> TaskFile:
+    """The validated content of a task file. Raises `TaskError` naming file, key and remedy."""
+    data = tables_of(text, origin)
     if is_command_task(data):
         raise TaskError(
             f"{origin}: this task runs a repository's own commands; what was asked for takes a native task (entry, "
             "cases, and a task.py with make_inputs and reference), which `tilewright init module:function` writes"
         )
-    try:
-        return TaskFile.model_validate(data)
-    except ValidationError as error:
-        raise TaskError("\n".join(f"{origin}: {line}" for line in problems(error, _KNOWN))) from None
+    return validated(TaskFile, data, f"{origin}: ", hidden=Draw)
 
 
 def load_task(path: Path) -> Task:

@@ -6,20 +6,41 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tilewright.errors import UsageError
 from tilewright.text import cut, printable
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class TaskError(UsageError, ValueError):
     """A task file is wrong. The text names the file, the key, what is wrong and what to do instead."""
 
 
-def problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator[str]:
-    """A line for each wrong key. `known` has the keys of each table by the table's name; "" is the top level."""
+def validated(model: type[ModelT], data: Any, before: str, **tables: type[BaseModel]) -> ModelT:
+    """The data as a model. Raises `TaskError` with a line for each wrong key, `before` in front of it. `tables`: what
+    the model's types do not say of the keys of a table."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = problems(error, model, tables)
+        raise TaskError("\n".join(f"{before}{line}" for line in lines)) from None
+
+
+def problems(
+    error: ValidationError, model: type[BaseModel], tables: Mapping[str, type[BaseModel]] | None = None
+) -> Iterator[str]:
+    """A line for each wrong key of a model's data."""
+    parts = {
+        name: part
+        for name, field in model.model_fields.items()
+        for part in (field.annotation, *get_args(field.annotation))
+        if isinstance(part, type) and issubclass(part, BaseModel)
+    }
+    known = {name: sorted(table.model_fields) for name, table in ({"": model} | parts | dict(tables or {})).items()}
     paths: set[str] = set()
     for problem in error.errors(include_url=False):
         path = place_of(problem["loc"])

@@ -48,14 +48,14 @@ def test_every_rule_has_a_bound_a_description_and_a_place_in_the_list() -> None:
     ("settings", "words"),
     [
         ({"acept": 0.1}, "rules.acept: unknown key; did you mean 'accept'?"),
-        ({"luck\x1b[2J": 1}, "rules.luck?[2J: unknown key; known keys are accept, minor"),
+        ({"luck\x1b[2J": 1}, "rules.luck?[2J: unknown key; known keys are accept, ceiling_percent"),
         ({"accept": 2}, "rules.accept: must be less than or equal to 1"),
         ({"accept": float("nan")}, "rules.accept: must be a finite number"),
         ({"floor": 0}, "rules.floor: must be greater than or equal to 0.0005"),
         ({"hidden_cases_to_keep": 1}, "rules.hidden_cases_to_keep: must be greater than or equal to 12"),
         (
             {"patience": 0, "accept": -1},
-            "rules.accept: must be greater than or equal to 0, not -1; "
+            "rules.accept: must be greater than or equal to 0, not -1\n"
             "rules.patience: must be greater than or equal to 1, not 0",
         ),
         ({"patience": 2.5}, "rules.patience: must be a valid integer"),

@@ -1,4 +1,4 @@
-"""`tilewright program`: look at device programs, compare them, and run them again."""
+"""`tilewright program`: look at device programs, and run them again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from tilewright.interface.terminal import Json, Listing, done, failed, print_ans
 if TYPE_CHECKING:
     from tilewright.programs.model import Program
 
-program_app = typer.Typer(
-    cls=Listing, no_args_is_help=True, help="Show, compare or replay what one call launches on the GPU."
-)
+program_app = typer.Typer(cls=Listing, no_args_is_help=True, help="Show or replay what one call launches on the GPU.")
 File = Annotated[Path, typer.Argument(help="a device program's file, as in sandbox/SESSION/programs")]
 CALLS = 50
 LIMIT_S = 20.0
@@ -34,21 +32,8 @@ def show(file: File, as_json: Json = False) -> None:
 
 
 @program_app.command()
-def diff(first: File, second: Annotated[Path, typer.Argument(help="another file")], as_json: Json = False) -> None:
-    """Show where two programs differ. The exit status is 1 if they do. Needs no GPU."""
-    from tilewright.programs.identity import identity
-    from tilewright.programs.text import compared
-
-    one, other = _read(first), _read(second)
-    same, text = identity(one) == identity(other), compared(one, other)
-    print_answer(as_json, [text], text if same else "they differ", same=same, text=text)
-    raise typer.Exit(int(not same))
-
-
-@program_app.command()
 def replay(
     file: File,
-    against: Annotated[Path | None, typer.Option(help="a second program, to compare with the first")] = None,
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="look for memory errors and races by compute-sanitizer; time nothing")
     ] = False,
@@ -61,7 +46,6 @@ def replay(
     """
     from tilewright.gpu.lease import GpuBusy
     from tilewright.programs.draws import examples_of
-    from tilewright.referee.compare import compare
     from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, exclusive_gpu
 
     program = _read(file)
@@ -69,10 +53,6 @@ def replay(
         raise typer.Exit(_sanitized(file, as_json))
     try:
         with exclusive_gpu(), Replayer() as replayer:
-            if against is not None:
-                compared = compare(replayer, program, _read(against), measure_same=True)
-                print_answer(as_json, [str(compared)], str(compared), comparison=compared)
-                return
             ready = replayer.start()
             replayer.load([program], [examples_of(program)])
             found, copy = replayer.alone(0, 0, CALLS, LIMIT_S)

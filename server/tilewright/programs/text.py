@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tilewright.programs.identity import differences, identity
+from tilewright.programs.identity import identity
 from tilewright.programs.model import Block, Copy, Kernel, Memset, Program, Tensor
 from tilewright.text import printable
 
@@ -36,12 +36,6 @@ def shown(program: Program) -> str:
     ]
     lines += [_block(block) for block in layout.blocks if block.role != "input"]
     return "\n".join(line for number, line in enumerate(lines) if line or number > 1)
-
-
-def compared(one: Program, other: Program) -> str:
-    """Where two programs differ, `first / second` in each line."""
-    found = differences(one, other, most=40)
-    return "\n".join(map(printable, found)) if found else f"the same program: {identity(one)[:12]}"
 
 
 def _node(node: Kernel | Memset | Copy) -> str:

@@ -71,7 +71,7 @@ class Tool(Generic[ParamsT, ReportT]):
         try:
             return self.params.model_validate({name: value for name, value in meant.items() if value is not None})
         except ValidationError as error:
-            wrong = "; ".join(problems(error, {"": list(self.params.model_fields)}))
+            wrong = "; ".join(problems(error, self.params))
             raise UsageError(f"{self.name}: {wrong}") from None
 
 

@@ -24,18 +24,11 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "one.program"), str(tmp_path / "other.program")
 
 
-def test_a_program_is_shown_and_compared(files: tuple[str, str]) -> None:
+def test_a_program_is_shown(files: tuple[str, str]) -> None:
     done = tilewright("program", "show", files[0])
     assert (done.returncode, done.stdout.strip()) == (0, shown(ONE).strip())
     answer = json.loads(tilewright("program", "show", files[0], "--json").stdout)
     assert (answer["text"], answer["identity"]) == (shown(ONE), identity(ONE))
-    for other in files:
-        answer = json.loads(tilewright("program", "diff", files[0], other, "--json").stdout)
-        assert answer["same"] is (other == files[0])
-    same = tilewright("program", "diff", files[0], files[0])
-    assert (same.returncode, same.stdout[:17]) == (0, "the same program:")
-    differs = tilewright("program", "diff", *files)
-    assert (differs.returncode, differs.stdout) == (1, "node 0: parameter 1: 01000000 / 02000000\n")
 
 
 def test_a_file_that_is_no_program_is_named(tmp_path: Path, files: tuple[str, str]) -> None:
