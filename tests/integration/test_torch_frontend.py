@@ -103,7 +103,7 @@ def test_a_dump_lists_the_operations(make_task: Callable[..., Path]) -> None:
             assert [line.split()[0] for line in report.text.splitlines()] == ["add", "mul"]
             assert report.text.splitlines()[0] == f"add float32: {8 * 2**20} bytes, 0 flops"
             assert (loop.checkout.root / report.file).read_text() == report.text
-            assert report.kernels == []
+            assert report.findings == []
         finally:
             await dumper.close()
 

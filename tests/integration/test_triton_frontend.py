@@ -232,14 +232,11 @@ def test_a_dump_holds_every_stage_and_what_was_specialised(make_task: Callable[.
         assert words[stage] in text
         assert str(root) not in text
         assert "/snapshots/" not in text
-    report = found["resources"][0]
-    assert [kernel.arch for kernel in report.kernels] == archs
-    for kernel in report.kernels:
-        assert kernel.grid == [2**20 // 128, 1, 1]
-        assert kernel.hints == {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
-        assert kernel.resources is not None
-        assert kernel.resources["threads"] == 128
-        assert kernel.resources["registers"]
+    text = found["resources"][1]
+    assert re.findall(r"^==== scale_kernel for (\w+): resources", text, re.MULTILINE) == archs
+    for words in (f"grid: {2**20 // 128} x 1 x 1", "hint num_warps: 4", "hint num_stages: 3", "threads: 128"):
+        assert text.count(f"\n{words}\n") == len(archs)
+    assert len(re.findall(r"^registers: \d+$", text, re.MULTILINE)) == len(archs)
     (mix,) = dumped(root, {"mix": (KERNEL, ["sm_90"], "mix")}).values()
     assert "kernel.py:13" in mix[1]
 
@@ -258,16 +255,15 @@ def test_spills_shared_memory_and_errors_of_triton_kernels_are_told(make_task: C
             "none": (KERNEL.replace("    scale_kernel[", "    0 and scale_kernel["), ["sm_90"], "resources"),
         },
     )
-    small, large = found["small"][0].kernels[0], found["large"][0].kernels[0]
+    large = found["large"][0].findings[0]
     assert "no spills; tensor cores (HGMMA)" in found["small"][0].summary
-    assert small.resources is not None
-    assert int(str(small.resources["shared_bytes"])) >= 2 * 64 * 64 * 2
+    shared = re.search(r"^shared_bytes: (\d+)$", found["small"][1], re.MULTILINE)
+    assert shared is not None and int(shared[1]) >= 2 * 64 * 64 * 2
     assert "spills " in found["large"][0].summary
-    assert [str(finding.treatment) for finding in large.findings][:1] == ["more-worker-warps"]
-    assert large.findings[0].do == "launch with num_warps=8"
+    assert large.endswith(" -> more-worker-warps: launch with num_warps=8")
     assert found["wrong"][0].status is Status.COMPILE_ERROR
-    assert "power of 2" in found["wrong"][0].kernels[0].error.splitlines()[0]
-    assert found["two warps"][0].kernels[0].hints["num_warps"] == 2
+    assert "power of 2" in found["wrong"][0].summary
+    assert "hint num_warps: 2\n" in found["two warps"][1]
     assert found["none"][0].status is Status.RAISED
     assert "launched no Triton kernel" in found["none"][0].message
 

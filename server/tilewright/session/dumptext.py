@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.differences import changes, ir_difference, opcode_difference
@@ -12,17 +12,15 @@ from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
 from tilewright.roofline.model import HostWork
 from tilewright.session.outcomes import Dumped, DumpedKernel
-from tilewright.session.reports import DumpReport, KernelReport
+from tilewright.session.reports import DumpReport
 from tilewright.skillpack import treatment_pages
-from tilewright.text import cut
 
 Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
 
 TEXT_SHOWN = 2500
 """Characters of a stage's text in an answer."""
-KERNELS_SHOWN, FINDINGS_SHOWN = 4, 8
+FINDINGS_SHOWN = 8
 """Of all kernels together."""
-ERROR_SHOWN = 600
 NOTHING = "plain torch: there is nothing to compile"
 
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
@@ -31,20 +29,21 @@ Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 def report(dumped: Dumped, before: Dumped | None, stage: Stage, whole: str, place: str) -> DumpReport:
     """The report on a dump; with `before`, the incumbent's, on what changed since. `whole` is the stage's text in full,
     which lies in the file `place`."""
-    pairs = [pair for pair in paired(before, dumped) if pair[1] is not None][:KERNELS_SHOWN]
-    kernels = [_kernel(old, new, FINDINGS_SHOWN // len(pairs)) for old, new in pairs if new is not None]
-    needless = kernels and stage == "resources" and before is None
+    made = [kernel.made for kernel in dumped.kernels]
+    most = max(FINDINGS_SHOWN // max(len(made), 1), 1)
+    found = [(one, finding) for one in made[:FINDINGS_SHOWN] for finding in findings(one)[:most]]
     explained: dict[str, list[str]] = {}
-    for name in dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings):
+    for name in dict.fromkeys(finding.treatment.value for _, finding in found):
         explained.setdefault(treatment_pages()[name], []).append(name)
-    left = len(dumped.kernels) - len(kernels)
+    failed = [one for one in made if one.error]
+    stuck = Status.TIMEOUT if all(one.timed_out for one in failed) else Status.COMPILE_ERROR
     return DumpReport(
         summary=_summary(dumped, before),
-        status=_status([kernel.made for kernel in dumped.kernels]),
-        message=f"{left} kernels more; ask for fewer architectures" if left else dumped.message,
+        status=stuck if failed else Status.PASSED,
+        message=dumped.message,
         case=dumped.case,
-        kernels=kernels,
-        text="" if needless else shown(whole, place),
+        findings=[f"{one.kernel} on {one.arch}: {finding}" for one, finding in found],
+        text=shown(whole, place),
         file=place,
         next="; ".join(f"{page} explains {', '.join(names)}" for page, names in explained.items()),
     )
@@ -74,6 +73,8 @@ def whole_text(dumped: Dumped, before: Dumped | None, stage: Stage) -> str:
             continue
         of: Stage = ("ttir" if known.made.is_triton else "cutile_ir") if stage == "resources" else stage
         lines = [_in_short(old, new)] if old is None or new is None else _difference(old.made, new.made, of)
+        if old is not None and new is not None and stage == "resources":
+            lines = [*(f"{name}: {change}" for name, change in changes(old.made, new.made).items()), *lines]
         parts += [f"{name} {of}, incumbent against candidate ====", *(lines or ["no difference"])]
     return "\n".join(parts)
 
@@ -170,37 +171,13 @@ _HAVE = {
 
 def _resources_text(kernel: DumpedKernel) -> str:
     made = kernel.made
-    lines = [made.headline, *(f"- {finding}" for finding in findings(made))]
-    if made.error:
-        lines.append(made.error)
-    if made.resources is not None:
-        lines += [f"{name}: {value}" for name, value in _present(made).items()]
-    return "\n".join([*lines, f"compiled in {made.seconds:.2f} s"])
-
-
-def _present(made: Compilation) -> dict[str, Any]:
-    """The resources that are not zero."""
-    if made.resources is None:
-        return {}
-    return {name: value for name, value in made.resources.model_dump().items() if value}
-
-
-def _kernel(old: DumpedKernel | None, new: DumpedKernel, most: int) -> KernelReport:
-    made = new.made
-    return KernelReport(
-        kernel=made.kernel,
-        arch=made.arch,
-        grid=new.grid,
-        hints=made.hints,
-        findings=findings(made)[:most],
-        resources=_present(made) if made.resources else None,
-        changes=changes(old.made, made) if old is not None else {},
-        compile_seconds=round(made.seconds, 2),
-        error=cut(made.error, ERROR_SHOWN),
-    )
-
-
-def _status(made: list[Compilation]) -> Status:
-    if any(one.error and not one.timed_out for one in made):
-        return Status.COMPILE_ERROR
-    return Status.TIMEOUT if any(one.timed_out for one in made) else Status.PASSED
+    present = made.resources.model_dump().items() if made.resources is not None else ()
+    return "\n".join([
+        made.headline,
+        *(f"- {finding}" for finding in findings(made)),
+        *([made.error] if made.error else []),
+        f"grid: {' x '.join(map(str, kernel.grid))}",
+        *(f"hint {name}: {value}" for name, value in made.hints.items()),
+        *(f"{name}: {value}" for name, value in present if value),
+        f"compiled in {made.seconds:.2f} s",
+    ])  # fmt: skip

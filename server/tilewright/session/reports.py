@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
 
-from tilewright.compiler.findings import Finding
 from tilewright.evaluation.results import Level, Status
 from tilewright.policy import Advice, Verdict
 from tilewright.wire.record import Record
@@ -69,22 +68,6 @@ class IterationReport(Record):
     next: str
 
 
-class KernelReport(Record):
-    """One kernel compiled for one architecture; its line in the report's summary has the answer."""
-
-    kernel: str
-    arch: str
-    grid: list[int]
-    hints: dict[str, int] = Field(default_factory=dict)
-    findings: list[Finding] = Field(
-        default_factory=list, description="what costs time, dearest first: treatment, where, evidence, do, cost"
-    )
-    resources: dict[str, object] | None = Field(None, description="those that are not zero")
-    changes: dict[str, str] = Field(default_factory=dict, description="against the incumbent: old -> new")
-    compile_seconds: Figure
-    error: str = ""
-
-
 class DumpReport(Record):
     """What the compiler made of the candidate."""
 
@@ -93,7 +76,10 @@ class DumpReport(Record):
     status: Status | None = None
     message: str = ""
     case: str = ""
-    kernels: list[KernelReport] = Field(default_factory=list)
+    findings: list[str] = Field(
+        default_factory=list,
+        description="what costs time, dearest first: kernel, where, evidence, treatment, what to do",
+    )
     text: str = Field("", description="the start of the stage asked for")
     file: str = Field("", description="file that holds all of it")
     next: str = ""
