@@ -46,7 +46,6 @@ class Profiler:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._checkout = loop.checkout
-        self._latest = ProfileReport(summary="nothing was profiled")
 
     async def profile(
         self,
@@ -66,15 +65,13 @@ class Profiler:
                 "a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir"
             )
 
-        async def work(job: Job) -> None:
-            looked = self._measured if backend is Backend.CUDA else self._modelled
-            self._latest = await looked(job, found, arch)
-
+        looked = self._measured if backend is Backend.CUDA else self._modelled
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        job = self._loop.jobs.start("profile", key, work)
+        job = self._loop.jobs.start("profile", key, lambda job: looked(job, found, arch))
         if not await job.attend(wait_s, progress):
             return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
-        return self._latest
+        report: ProfileReport = job.result
+        return report
 
     async def _measured(self, job: Job, found: Working, arch: str) -> ProfileReport:
         with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:

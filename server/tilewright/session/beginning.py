@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -168,86 +169,75 @@ def check_tree(
     return editable
 
 
+@contextlib.asynccontextmanager
 async def begin(
-    checkout: Checkout,
-    task: str,
-    backend: Backend | None,
-    arch: str,
-    rules: Rules,
-    include_dirty: bool,
-) -> tuple[Started, Runs]:
+    checkout: Checkout, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool
+) -> AsyncIterator[tuple[Started, Runs]]:
     """Check what must hold, start the evaluator, and make and check out the session's branch. What `rules` leaves open
     the task's own rules say.
 
-    Raises `UsageError`; then nothing in the repository has changed.
+    Raises `UsageError`. Then, or where the block fails, nothing in the repository has changed.
     """
     folder = task_path(checkout, task)
     found = load(checkout.root / folder)
     backend, rules = usable_backend(backend), rules.over(found.file.rules)
-    eased = rules.eased(found.file.rules)
-    if isinstance(found, Task):
-        need_native(found, task, backend, arch)
+    native = found if isinstance(found, Task) else None
+    if native is not None:
+        need_native(native, task, backend, arch)
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
     entry = entry_of(found, editable)
     if text := used_up(wrong_results(repository, entry, backend).count, rules.wrong_results):
         raise UsageError(text)
-    head, came_from = repository.head(), repository.branch()
-    baseline = head
-    if repository.changed(head):
+    head, came_from = repository.head(), repository.branch() or ""
+    dirty, baseline = bool(repository.changed(head)), head
+    if dirty:
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
     date = datetime.now(UTC).strftime("%Y-%m-%d")
-    session = f"{found.name}-{date}-{secrets.token_hex(3)}"
-    tests = tests_run(found, backend) if isinstance(found, Task) else ""
-    harness = not isinstance(found, Task)
-    runs = runs_from(repository, baseline, folder, backend, arch, harness, rules, bool(tests))
-    try:
+    tests = tests_run(native, backend) if native is not None else ""
+    async with contextlib.AsyncExitStack() as undo:
+        runs = runs_from(repository, baseline, folder, backend, arch, native is None, rules, bool(tests))
+        undo.push_async_callback(runs.close)
         environment = await runs.environment()
-        work = (await runs.work())[0] if isinstance(found, Task) else None
+        work = (await runs.work())[0] if native is not None else None
         need_confinement(environment.confined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
-        try:
-            if baseline != head:
-                repository.advance(branch, baseline, head)
-                repository.stage(baseline, editable)
-            started = Started(
-                session=session,
-                task=folder.as_posix(),
-                task_name=found.name,
-                entry=entry,
-                branch=branch,
-                base=head,
-                came_from=came_from or "",
-                baseline=baseline,
-                editable=editable,
-                backend=backend,
-                arch=environment.arch,
-                environment=environment,
-                intensity=min(work.intensity, 1e9) if work else 0.0,
-                intensity_class=intensity_class(work)
-                if work and work.flops
-                else "unknown: the task counts no arithmetic",
-                rules=rules,
-                eased=eased,
-                notes=[
-                    *_unprotected(environment),
-                    *([f"dirty baseline: it holds uncommitted edits, beside {head[:12]}"] if baseline != head else []),
-                    *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
-                    *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
-                ],
-                sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-                reference=found.file.reference if isinstance(found, Task) else "task",
-                tests=tests,
-                harness=harness,
-            )
-        except BaseException:
-            go_back(checkout, branch, came_from or "", head)
-            raise
-    except BaseException:
-        await runs.close()
-        raise
-    return started, runs
+        undo.callback(go_back, checkout, branch, came_from, head)
+        if dirty:
+            repository.advance(branch, baseline, head)
+            repository.stage(baseline, editable)
+        eased = rules.eased(found.file.rules)
+        started = Started(
+            session=f"{found.name}-{date}-{secrets.token_hex(3)}",
+            task=folder.as_posix(),
+            task_name=found.name,
+            entry=entry,
+            branch=branch,
+            base=head,
+            came_from=came_from,
+            baseline=baseline,
+            editable=editable,
+            backend=backend,
+            arch=environment.arch,
+            environment=environment,
+            intensity=min(work.intensity, 1e9) if work else 0.0,
+            intensity_class=intensity_class(work) if work and work.flops else "unknown: the task counts no arithmetic",
+            rules=rules,
+            eased=eased,
+            notes=[
+                *_unprotected(environment),
+                *([f"dirty baseline: it holds uncommitted edits, beside {head[:12]}"] if dirty else []),
+                *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
+                *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
+            ],
+            sizes=len(native.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if native is not None else 0,
+            reference=native.file.reference if native is not None else "task",
+            tests=tests,
+            harness=native is None,
+        )
+        yield started, runs
+        undo.pop_all()
 
 
 def entry_of(task: Task | CommandTask, editable: list[str]) -> str:

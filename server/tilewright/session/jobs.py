@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilewright.errors import UsageError
 
@@ -30,12 +30,14 @@ class Job:
     """One piece of work. `what` is the tool that asks for it, `key` identifies its content."""
 
     def __init__(
-        self, what: str, key: str, work: Callable[[Job], Awaitable[None]], turn: asyncio.Lock, unattended_s: float
+        self, what: str, key: str, work: Callable[[Job], Awaitable[Any]], turn: asyncio.Lock, unattended_s: float
     ) -> None:
         """The work begins when it has the `turn`, and ends if no call waits for it for `unattended_s`."""
         self.what = what
         self.key = key
         self.message = "starting"
+        self.result: Any = None
+        """What the work returned, once it is done."""
         self._unattended_s = unattended_s
         self._calls = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -44,7 +46,7 @@ class Job:
 
         async def run() -> None:
             async with turn:
-                await work(self)
+                self.result = await work(self)
 
         self._task = asyncio.ensure_future(run())
 
@@ -131,7 +133,7 @@ class Jobs:
         self._turn = asyncio.Lock()
         self._job: Job | None = None
 
-    def start(self, what: str, key: str, work: Callable[[Job], Awaitable[None]]) -> Job:
+    def start(self, what: str, key: str, work: Callable[[Job], Awaitable[Any]]) -> Job:
         """The job that answers this call, which is to attend it at once: the one under way, the last one if no call was
         told its outcome, or a new one. Work that no call waits for makes way; raises `UsageError` if a call waits for
         it.
@@ -157,13 +159,10 @@ class Jobs:
 
 async def attended(work: Callable[[Callable[[str], None]], Awaitable[ResultT]], progress: Progress) -> ResultT:
     """What the work returns. Meanwhile `progress` gets what the work tells."""
-    results: list[ResultT] = []
-
-    async def run(job: Job) -> None:
-        results.append(await work(job.tell))
-
-    await Jobs().start("the work", "", run).attend(math.inf, progress)
-    return results[0]
+    job = Jobs().start("the work", "", lambda job: work(job.tell))
+    await job.attend(math.inf, progress)
+    result: ResultT = job.result
+    return result
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: object) -> ResultT:

@@ -22,7 +22,7 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import Working, begin, go_back, task_path
+from tilewright.session.beginning import Working, begin, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.export import carried
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
@@ -130,26 +130,15 @@ class Loop:
         return report.model_copy(update={"summary": f"resumed: {report.summary}"})
 
     async def _open(
-        self,
-        task: str,
-        backend: Backend | None,
-        arch: str,
-        rules: Rules,
-        include_dirty: bool,
-        job: Job,
+        self, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool, job: Job
     ) -> None:
         """Begin a session and measure its baseline."""
         with self.checkout.held():
             job.tell("starting the referee")
             await self._standby.drop()
-            started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty)
-            self._standby.take(started.session, runs)
-            try:
+            async with begin(self.checkout, task, backend, arch, rules, include_dirty) as (started, runs):
                 session = Session.begin(self.checkout, started, self._standby)
-            except BaseException:
-                await self._standby.drop()
-                go_back(self.checkout, started.branch, started.came_from, started.base)
-                raise
+            self._standby.take(started.session, runs)
             await session.baseline(job.tell)
 
     def status(self) -> StatusReport:
