@@ -9,6 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tilewright.errors import UsageError
+from tilewright.evaluation.snapshot import content_id
 from tilewright.files import write_atomically
 from tilewright.gpu.lease import holder_of
 from tilewright.ledger import Journal, JournalAltered
@@ -66,6 +67,14 @@ class EditableFiles:
         """All of them as a commit has them."""
         tracked = self._repository.files(commit, self._started.editable)
         return {name: tracked[name] for name in self._started.editable}
+
+    def are_checked(self, state: State) -> bool:
+        """Whether they are as they were checked last."""
+        return state.checked is not None and content_id(self.present()) == state.checked.candidate
+
+    def are_kept(self, state: State) -> bool:
+        """Whether they are the incumbent's."""
+        return self.present() == self.at(state.incumbent_commit)
 
     def protected_changes(self) -> list[str]:
         """Tracked files that a run could import, and that differ from the baseline's although no experiment may change

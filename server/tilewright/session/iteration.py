@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.snapshot import content_id
 from tilewright.session import show
 from tilewright.session.checkout import EditableFiles
 from tilewright.session.jobs import UNATTENDED_S, WAIT_S, Progress
@@ -40,11 +39,13 @@ async def run_iteration(
     deadline = clock() + wait_s
     state = loop.state()
     number = state.iteration
-    stop = _decision(loop, state)
+    tree = EditableFiles(loop.checkout.repository, state.started)
+    stop = _decision(tree, state)
     if stop is not None and not go_on:
         return _stopped(state, *stop)
     gives_up = stop is not None and state.phase is not Phase.READY
-    if state.phase is Phase.READY and not state.stops and _has_row(loop, state, name):
+    has_row = state.iteration > 1 and state.rows[-1].optimization == name and tree.are_kept(state)
+    if state.phase is Phase.READY and not state.stops and has_row:  # a call was cancelled, and nobody was answered
         return show.closed(state, number - 1, what_next(loop.checkout, state))
     while True:
         state = loop.state()
@@ -58,7 +59,7 @@ async def run_iteration(
         elif state.phase is Phase.MEASURED:
             loop.checkpoint()
         else:
-            edited = state.phase is not Phase.CHECKED or not _is_checked(loop, state)
+            edited = state.phase is not Phase.CHECKED or not tree.are_checked(state)
             run = loop.run_correctness if edited else loop.run_benchmark
             try:
                 report = await run(progress, deadline - clock())
@@ -71,16 +72,16 @@ async def run_iteration(
                 return IterationReport(summary=report.summary, state="running", next=again)
             if (after := loop.state()).phase is Phase.ENDED:
                 return IterationReport(summary=report.summary, message=report.message, next=report.next)
-            if (stop := _decision(loop, after, ran=True)) is not None:
+            if (stop := _decision(tree, after, ran=True)) is not None:
                 return _stopped(after, *stop)
 
 
-def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | None:
+def _decision(tree: EditableFiles, state: State, ran: bool = False) -> tuple[str, str] | None:
     """Why the iteration stands until somebody decides, and what there is to choose. `ran`: it began in this call."""
     attempt = state.attempt
     gives_up = f"{GO_ON} to take the edit back with its row"
-    given_up = state.phase is Phase.FAILED and _is_incumbent(loop, state)  # by a revert that was broken off
-    if state.phase in (Phase.FAILED, Phase.MEASURED) and not given_up and not _is_checked(loop, state):
+    given_up = state.phase is Phase.FAILED and tree.are_kept(state)  # by a revert that was broken off
+    if state.phase in (Phase.FAILED, Phase.MEASURED) and not given_up and not tree.are_checked(state):
         assert attempt.begun is not None
         back = f"`git restore --source={attempt.begun.commit[:12]} -- {' '.join(state.started.editable)}`"
         how = f"bring back with {back} what was judged, then {AGAIN}. Or {gives_up}: what the files hold is kept, too"
@@ -100,22 +101,6 @@ def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | 
     if last.action != "escalate":
         return None
     return f"this session waits for its user: {last.reason}", f"ask the user how to go on; then {GO_ON}"
-
-
-def _is_checked(loop: Loop, state: State) -> bool:
-    """Whether the editable files are as they were checked."""
-    present = EditableFiles(loop.checkout.repository, state.started).present()
-    return state.checked is not None and content_id(present) == state.checked.candidate
-
-
-def _has_row(loop: Loop, state: State, name: str) -> bool:
-    """Whether the last row is this call's: a call that was cancelled may have been answered by nobody."""
-    return _is_incumbent(loop, state) and state.iteration > 1 and state.rows[-1].optimization == name
-
-
-def _is_incumbent(loop: Loop, state: State) -> bool:
-    tree = EditableFiles(loop.checkout.repository, state.started)
-    return tree.present() == tree.at(state.incumbent_commit)
 
 
 def _stopped(state: State, why: str, how: str) -> IterationReport:

@@ -214,8 +214,8 @@ class Loop:
             state = session.state
             done = state.attempt.settled
             if done is None:
-                assert state.checked is not None and state.attempt.begun is not None
-                if content_id(session.tree.present()) != state.checked.candidate:
+                assert state.attempt.begun is not None
+                if not session.tree.are_checked(state):
                     raise UsageError(
                         "the editable files changed since they were measured; bring back what was measured with `git "
                         f"restore --source={state.attempt.begun.commit[:12]} -- {' '.join(state.started.editable)}`, "

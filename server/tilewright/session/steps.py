@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.snapshot import content_id
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.show import STEP, next_of
 from tilewright.session.state import Phase, State
@@ -24,9 +23,7 @@ def what_next(checkout: Checkout, state: State) -> str:
         return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}"
     if state.phase is Phase.READY and (text := used_up(wrong_of(checkout, state), state.started.rules.wrong_results)):
         return text
-    present = tree.present()
-    checked = state.checked is not None and content_id(present) == state.checked.candidate
-    return next_step(state, present != tree.at(state.incumbent_commit), checked)
+    return next_step(state, not tree.are_kept(state), tree.are_checked(state))
 
 
 def not_now(tool: str, then: str) -> str:
