@@ -65,9 +65,9 @@ RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unk
 ESCALATED_CAUSES = ("scheduling", "unknown")
 
 
-def verdict_of_failure(status: Status, message: str) -> Verdict | None:
-    """The verdict on a candidate whose check or measurement did not pass; None where that was not its fault."""
-    first = message.splitlines()[0] if message else ""
+def verdict_of_check(result: CorrectnessResult | BenchmarkResult) -> Verdict | None:
+    """The verdict that a run alone settles: none if it passed, or was void."""
+    status, first = result.status, result.message.splitlines()[0] if result.message else ""
     detail = f"{status}: {first}" if first else str(status)
     if status.value in set(Reason):  # the reason says it already
         detail = first
@@ -81,15 +81,10 @@ def verdict_of_failure(status: Status, message: str) -> Verdict | None:
     return None
 
 
-def verdict_of_check(result: CorrectnessResult) -> Verdict | None:
-    """The verdict that a correctness run already settles: none if it passed, or was void."""
-    return None if result.passed else verdict_of_failure(result.status, result.message)
-
-
 def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | None:
     """The verdict on a measured candidate: a keep only for a significant gain without a significant loss anywhere."""
     if not result.passed:
-        return verdict_of_failure(result.status, result.message)
+        return verdict_of_check(result)
     if result.same:
         text = "the same program as the incumbent in every case: nothing was timed"
         if result.modelled:

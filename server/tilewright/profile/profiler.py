@@ -40,94 +40,85 @@ COMPILER = "what the compiler says of TMA, gathers and tile shapes: dump_ir show
 _FUNCTION = re.compile(rb"^def (\w+)", re.MULTILINE)
 
 
-class Profiler:
-    """Profiles of one checkout's tasks."""
+async def profile(
+    loop: Loop,
+    folder: PurePosixPath,
+    progress: Progress,
+    backend: Backend | None = None,
+    arch: str = "sm_90",
+    wait_s: float = WAIT_S,
+    config: Mapping[str, Value] | None = None,
+) -> ProfileReport:
+    """Diagnose the working tree's candidate as it is, but for the knobs of `config`: nothing is tuned. Raises
+    `UsageError`."""
+    found = working_candidate(loop.checkout, folder).with_config(config or {})
+    backend = backend_for(loop.checkout, folder, backend)
+    if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
+        raise UsageError("a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir")
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._checkout = loop.checkout
+    looked = _measured if backend is Backend.CUDA else _modelled
+    key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
+    job = loop.jobs.start("profile", key, lambda job: looked(loop, job, found, arch))
+    if not await job.attend(wait_s, progress):
+        return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
+    report: ProfileReport = job.result
+    return report
 
-    async def profile(
-        self,
-        folder: PurePosixPath,
-        progress: Progress,
-        backend: Backend | None = None,
-        arch: str = "sm_90",
-        wait_s: float = WAIT_S,
-        config: Mapping[str, Value] | None = None,
-    ) -> ProfileReport:
-        """Diagnose the working tree's candidate as it is, but for the knobs of `config`: nothing is tuned. Raises
-        `UsageError`."""
-        found = working_candidate(self._checkout, folder).with_config(config or {})
-        backend = backend_for(self._checkout, folder, backend)
-        if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
-            raise UsageError(
-                "a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir"
-            )
 
-        looked = self._measured if backend is Backend.CUDA else self._modelled
-        key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        job = self._loop.jobs.start("profile", key, lambda job: looked(job, found, arch))
-        if not await job.attend(wait_s, progress):
-            return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
-        report: ProfileReport = job.result
-        return report
-
-    async def _measured(self, job: Job, found: Working, arch: str) -> ProfileReport:
-        with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:
-            store = Path(name)
-            async with self._loop.runs_on(found, Backend.CUDA, arch) as runs:
-                environment = await runs.environment()
-                job.tell("capturing and timing the candidate")
-                benchmark = await runs.benchmark(
-                    found.files, None, new_secret(), LIMIT_S, job.tell, store=store, with_inputs=True
-                )
-                if not benchmark.passed:
-                    return _failed(benchmark.status, benchmark.message)
-                works = await runs.work()
-            programs = [_program(store, timing) for timing in benchmark.cases]
-            triton = found.task.file.frontend is Frontend.TRITON
-            files = found.committed | found.files
-            try:
-                with contextlib.ExitStack() as held:
-                    await in_thread(held.enter_context, lease(environment.device_uuid, LEASE_WAIT_S, lambda _: None))
-                    job.tell("recording the kernels of a call")
-                    kernels, why_not = await in_thread(record_kernels, programs, function_names(files))
-                    job.tell("reading counters with ncu")
-                    longest = [one.longest for one in kernels]
-                    read, (code, unread) = await asyncio.gather(
-                        read_counters(programs), in_thread(read_code, programs, longest, triton)
-                    )
-            except GpuBusy as busy:
-                return _failed(Status.VOID, str(busy))
-        products = _products(files)
-        counted = read.cases or [[] for _ in programs]
-        facts = [
-            Facts(
-                case_label(timing.case), work, timing.latency_ms, None, made, counters, one.call, one.longest, products
-            )
-            for timing, work, made, counters, one in zip(benchmark.cases, works, code, counted, kernels, strict=True)
-        ]
-        left = [UNCOMPARED, why_not, unread, "" if triton else COMPILER]
-        return _report(environment, facts, left, read.summary or f"none: {read.why_not}")
-
-    async def _modelled(self, job: Job, found: Working, arch: str) -> ProfileReport:
-        async with self._loop.runs_on(found, Backend.CPU, arch) as runs:
+async def _measured(loop: Loop, job: Job, found: Working, arch: str) -> ProfileReport:
+    with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:
+        store = Path(name)
+        async with loop.runs_on(found, Backend.CUDA, arch) as runs:
             environment = await runs.environment()
-            modelled = await runs.model([found.files], LIMIT_S, job.tell)
-            if modelled.status is not Status.PASSED:
-                return _failed(modelled.status, modelled.message)
-            variant = modelled.variants[ORIGINAL]
-            if variant.status is not Status.PASSED:
-                return _failed(variant.status, variant.message)
-            dumped = await runs.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+            job.tell("capturing and timing the candidate")
+            benchmark = await runs.benchmark(
+                found.files, None, new_secret(), LIMIT_S, job.tell, store=store, with_inputs=True
+            )
+            if not benchmark.passed:
+                return _failed(benchmark.status, benchmark.message)
             works = await runs.work()
-        compiled = [kernel.made for kernel in dumped.kernels]
-        facts = [
-            Facts(case_label(case), work, ms, profile, compiled)
-            for case, work, ms, profile in zip(modelled.cases, works, variant.ms, variant.profiles, strict=True)
-        ]
-        return _report(environment, facts, [UNCOMPARED, FEW_BLOCKS, dumped.message], "none: nothing ran on a GPU")
+        programs = [_program(store, timing) for timing in benchmark.cases]
+        triton = found.task.file.frontend is Frontend.TRITON
+        files = found.committed | found.files
+        try:
+            with contextlib.ExitStack() as held:
+                await in_thread(held.enter_context, lease(environment.device_uuid, LEASE_WAIT_S, lambda _: None))
+                job.tell("recording the kernels of a call")
+                kernels, why_not = await in_thread(record_kernels, programs, function_names(files))
+                job.tell("reading counters with ncu")
+                longest = [one.longest for one in kernels]
+                read, (code, unread) = await asyncio.gather(
+                    read_counters(programs), in_thread(read_code, programs, longest, triton)
+                )
+        except GpuBusy as busy:
+            return _failed(Status.VOID, str(busy))
+    products = _products(files)
+    counted = read.cases or [[] for _ in programs]
+    facts = [
+        Facts(case_label(timing.case), work, timing.latency_ms, None, made, counters, one.call, one.longest, products)
+        for timing, work, made, counters, one in zip(benchmark.cases, works, code, counted, kernels, strict=True)
+    ]
+    left = [UNCOMPARED, why_not, unread, "" if triton else COMPILER]
+    return _report(environment, facts, left, read.summary or f"none: {read.why_not}")
+
+
+async def _modelled(loop: Loop, job: Job, found: Working, arch: str) -> ProfileReport:
+    async with loop.runs_on(found, Backend.CPU, arch) as runs:
+        environment = await runs.environment()
+        modelled = await runs.model([found.files], LIMIT_S, job.tell)
+        if modelled.status is not Status.PASSED:
+            return _failed(modelled.status, modelled.message)
+        variant = modelled.variants[ORIGINAL]
+        if variant.status is not Status.PASSED:
+            return _failed(variant.status, variant.message)
+        dumped = await runs.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+        works = await runs.work()
+    compiled = [kernel.made for kernel in dumped.kernels]
+    facts = [
+        Facts(case_label(case), work, ms, profile, compiled)
+        for case, work, ms, profile in zip(modelled.cases, works, variant.ms, variant.profiles, strict=True)
+    ]
+    return _report(environment, facts, [UNCOMPARED, FEW_BLOCKS, dumped.message], "none: nothing ran on a GPU")
 
 
 def _program(store: Path, timing: CaseTiming) -> Path | str:

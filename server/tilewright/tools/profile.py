@@ -22,9 +22,11 @@ class Profile(Params):
 
 
 async def _profile(workspace: Workspace, given: Profile, tell: Tell) -> ProfileReport:
+    from tilewright.profile.profiler import profile
+
     folder, arch = workspace.loop.task_of(given.task)
-    return await workspace.profiler.profile(
-        folder, tell, backend_of(given.backend), arch, workspace.wait_s, config=given.config
+    return await profile(
+        workspace.loop, folder, tell, backend_of(given.backend), arch, workspace.wait_s, config=given.config
     )
 
 

@@ -14,7 +14,6 @@ from tilewright.tools.tool import ReportT, Tell, Tool
 
 if TYPE_CHECKING:
     from tilewright.autotune.tuner import Tuner
-    from tilewright.profile.profiler import Profiler
     from tilewright.session.dumping import Dumper
     from tilewright.session.loop import Loop
 
@@ -47,12 +46,6 @@ class Workspace:
         from tilewright.autotune.tuner import Tuner
 
         return Tuner(self.loop)
-
-    @cached_property
-    def profiler(self) -> Profiler:
-        from tilewright.profile.profiler import Profiler
-
-        return Profiler(self.loop)
 
     async def close(self) -> None:
         """End all work, and let go of the checkout."""
