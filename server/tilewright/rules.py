@@ -6,6 +6,7 @@ A task's `[rules]` table and `start_session` may set any of them. A session reco
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -14,7 +15,8 @@ from tilewright.taskerrors import validated
 
 
 class Rules(Strict):
-    """All rules. A share is of the incumbent's speed; a log-ratio is the logarithm of a speedup, nearly its gain."""
+    """All rules, and after them what no session sets. A share is of the incumbent's speed; a log-ratio is the logarithm
+    of a speedup, nearly its gain."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -44,45 +46,11 @@ class Rules(Strict):
     floor: float = Field(
         0.001, ge=0.0005, le=0.5, description="least gain that counts between two replayed programs, as a log-ratio"
     )
-    resolution: float = Field(
-        0.0025,
-        ge=0.0005,
-        le=0.5,
-        description="least gain that counts if the candidate was timed in its own process, or by a repository's "
-        "benchmark, as a log-ratio",
-    )
-    model_resolution: float = Field(
-        0.01, ge=0.001, le=0.5, description="least gain that counts between two modelled latencies, as a share"
-    )
     session_error: float = Field(
         0.05,
         ge=0.0001,
         le=0.5,
         description="probability that a session without any real gain keeps an edit; all of its comparisons share it",
-    )
-    wall_error: float = Field(
-        0.02,
-        ge=0.0001,
-        le=0.5,
-        description="error probability of the wall-clock interval; a smaller gain by the wall clock counts",
-    )
-    wall_resolution_us: float = Field(
-        0.5,
-        ge=0,
-        le=10,
-        description="microseconds, beyond noise, by which the wall clock may show a smaller gain than the events",
-    )
-    useful: float = Field(
-        0.005,
-        ge=0,
-        le=0.5,
-        description="a comparison ends once its gain is surely below this, as a log-ratio",
-    )
-    end_error: float = Field(
-        0.01,
-        ge=0.0001,
-        le=0.5,
-        description="error probability of the comparison of the first program with the last, at a session's end",
     )
     peak_memory_mib: float = Field(
         0.0,
@@ -106,6 +74,19 @@ class Rules(Strict):
     hidden_seconds: float = Field(
         60.0, ge=1, le=3600, description="seconds within which a further case has to begin; later ones are left out"
     )
+
+    resolution: ClassVar[float] = 0.0025
+    """Least gain, as a log-ratio, that counts where a candidate's own process or a repository's benchmark was timed."""
+    model_resolution: ClassVar[float] = 0.01
+    """Least gain that counts between two modelled latencies, as a share."""
+    wall_error: ClassVar[float] = 0.02
+    """Error probability of the wall-clock interval; a smaller gain by the wall clock counts."""
+    wall_resolution_us: ClassVar[float] = 0.5
+    """Microseconds, beyond noise, by which the wall clock may show a smaller gain than the events."""
+    useful: ClassVar[float] = 0.005
+    """A comparison ends once its gain is surely below this, as a log-ratio."""
+    end_error: ClassVar[float] = 0.01
+    """Error probability of the comparison of the first program with the last, at a session's end."""
 
     def over(self, base: Rules) -> Rules:
         """Return `base` with those rules replaced that were set here."""
@@ -131,10 +112,8 @@ class Rules(Strict):
         ]
 
 
-_EASIER_ABOVE = {"regression", "session_error", "wall_error", "wall_resolution_us", "wrong_results"}
-_EASIER_BELOW = {
-    "floor", "resolution", "model_resolution", "hidden_cases", "hidden_cases_to_keep", "hidden_seconds",
-}  # fmt: skip
+_EASIER_ABOVE = {"regression", "session_error", "wrong_results"}
+_EASIER_BELOW = {"floor", "hidden_cases", "hidden_cases_to_keep", "hidden_seconds"}
 """Rules that decide what is kept, by which way they let more pass."""
 DEFAULT = Rules()
 """The rules where nothing is set."""

@@ -197,8 +197,7 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
     return IterationReport(
         summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
-        verdict=row.verdict,
-        **_figures(result),
+        verdict=row.verdict.model_copy(update={"detail": ""}),  # the summary has it
         row=render_row(row),
         advice=row.advice,
         message=_failure(attempt),
