@@ -290,11 +290,8 @@ def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
 
 
 def _notes(task: Task, backend: Backend) -> list[str]:
+    """What a native task says that loosens a check or adds one. Rows say the rest, in brackets."""
     notes = []
-    if not task.hidden_cases(backend, seed=0, count=1):
-        notes.append(
-            "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
-        )
     if given := task.file.tolerance.model_dump(exclude_none=True):
         said = ", ".join(f"{name} = {value:g}" for name, value in given.items())
         notes.append(f"the task sets what an output may be off by itself: {said}")
@@ -303,17 +300,9 @@ def _notes(task: Task, backend: Backend) -> list[str]:
             notes.append(f"before a candidate is kept it passes the repository's own tests: {command}")
         else:
             notes.append("the repository's own tests are not run: their kernels need a GPU")
-    if task.file.reference == "baseline":
+    if task.file.values.exclude:
         notes.append(
-            "the reference is the baseline itself, on the task's own draws, within the bounds of each dtype: an error "
-            "that the baseline has is not seen"
-        )
-    elif excluded := task.file.values.exclude:
-        notes.append(f"the task excludes classes of values from every check: {', '.join(sorted(excluded))}")
-    if backend is Backend.CPU:
-        notes.append(
-            "modelled latencies (~) are for honest use: the candidate's own process says what it launches, and nothing "
-            "defends them against code that deceives the model"
+            f"the task excludes classes of values from every check: {', '.join(sorted(task.file.values.exclude))}"
         )
     return notes
 
@@ -321,18 +310,13 @@ def _notes(task: Task, backend: Backend) -> list[str]:
 def _lacking(task: CommandTask, backend: Backend) -> list[str]:
     """What a reader of a command task's log should know: which guarantees a native task would add."""
     notes = [
-        "harness-trusted: whether a candidate is right, and how fast, is what this repository's own tests and "
-        "benchmark say of it. A native task would add hidden cases, inputs drawn anew from secret seeds, a float64 "
-        "reference, and launches that are replayed where none of the kernel's Python runs; here the kernel shares the "
-        "tests' process, and one that is written to deceive them can. Read the diff of what is kept",
-        "tell the user so, and offer a native task around the same function: `tilewright init package.module:function "
-        "--shape 4096x8192 --dtype bfloat16` writes one",
+        "harness-trusted: this repository's own tests and benchmark say whether a candidate is right, and how fast; a "
+        "kernel that is written to deceive them can. Read the diff of what is kept. Tell the user that a native task, "
+        "which `tilewright init package.module:function --shape 4096x8192 --dtype bfloat16` writes, adds hidden cases, "
+        "inputs from secret seeds, a float64 reference, and launches that are replayed without the kernel's Python"
     ]
     if backend is Backend.CPU:
-        notes.append(
-            "no GPU is used: where the repository's code goes another way without one, no kernel ran in its tests or "
-            "its benchmark, whose latencies are the CPU's"
-        )
+        notes.append("no GPU is used: the latencies are the CPU's, and perhaps no kernel runs in the tests")
     if not holds(task.file.correctness.command, JUNIT):
         notes.append(
             "the correctness command writes no JUnit report, so its exit status is all that is seen: tests that are "
