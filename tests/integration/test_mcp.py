@@ -115,7 +115,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert (await content(connected, "run_correctness"))["status"] == "passed"
             report = await content(connected, "run_benchmark")
             assert report["verdict"]["kind"] == "keep"
-            assert report["modelled"]
+            assert report["level"] == "modelled"
             await content(connected, "git_checkpoint")
             row = await content(connected, "append_result", optimization="large tiles")
             assert row["row"].endswith("| PASS | keep |")
