@@ -49,6 +49,7 @@ class IterationReport(Record):
     summary: str
     state: RunState = "done"
     status: Status | None = Field(None, description="how the last run of the candidate ended")
+    candidate: str | None = Field(None, description="SHA-256 over the files that were judged")
     verdict: Verdict | None = Field(None, description="keep, revert or crash, and why; absent if nothing is decided")
     latency_ms: Figure | None = Field(None, description="geometric mean over the cases")
     speedup: Figure | None = Field(None, description="incumbent's time over candidate's, paired")

@@ -124,6 +124,7 @@ def judged(state: State, then: str) -> IterationReport:
     return IterationReport(
         summary=said(summary, state.started),
         status=last.status,
+        candidate=checked.candidate,
         verdict=state.verdict,
         **_figures(result),
         message=cut(last.message, MESSAGE_LIMIT) or None,
