@@ -292,6 +292,10 @@ def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
 def _notes(task: Task, backend: Backend) -> list[str]:
     """What a native task says that loosens a check or adds one. Rows say the rest, in brackets."""
     notes = []
+    if not task.hidden_cases(backend, seed=0, count=1):
+        notes.append(
+            "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
+        )
     if given := task.file.tolerance.model_dump(exclude_none=True):
         said = ", ".join(f"{name} = {value:g}" for name, value in given.items())
         notes.append(f"the task sets what an output may be off by itself: {said}")
