@@ -1,6 +1,7 @@
 """A process that has imported what a referee imports before it forks its fork server, and nothing more.
 
-It forks supervisors, whose referees are forks, too: a test that starts one need not wait for torch. Runs as
+It forks supervisors, whose referees are forks, too: a test that starts one need not wait for torch. Nor does it wait
+for torch's compiler: on the few MiB of a test's cases, a referee runs the reference instead. Runs as
 `python -I tests/nursery.py FD`; `tests/referees.py` asks it.
 """
 
@@ -15,7 +16,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tilewright.evaluation import taskcode
 from tilewright.isolation import fork_server, supervisor
+from tilewright.task import Backend
 
 CHANNEL = 3
 """File descriptor of a referee's end of the channel to the server."""
@@ -55,4 +58,5 @@ def supervise(*arguments: Any) -> None:
 
 if __name__ == "__main__":
     fork_server._imported("tilewright.evaluation.worker", "cpu")
+    taskcode.SMALL_BYTES[Backend.CPU] = 8 << 20
     fork_server._serve(socket.socket(fileno=int(sys.argv[1])), supervise)
