@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,9 @@ from hypothesis import settings
 from tests.referees import Referees
 from tilewright.bundled import examples
 from tilewright.evaluation.evaluator import Evaluator
+
+if TYPE_CHECKING:
+    from tilewright.session.loop import Loop
 
 settings.register_profile("tilewright", deadline=None)  # the first example of a test pays for its imports
 settings.load_profile("tilewright")
@@ -143,22 +148,47 @@ def referees() -> Iterator[None]:
         yield
 
 
+def _repository(root: Path, kernel: str, toml: str, task: str) -> Path:
+    folder = root / "task"
+    folder.mkdir(parents=True)
+    for name, text in (("task.toml", toml), ("task.py", task), ("kernel.py", kernel)):
+        (folder / name).write_text(text)
+    (root / "README.md").write_text("a user's repository\n")
+    commit_all(root)
+    return root
+
+
 @pytest.fixture
 def make_task(tmp_path: Path) -> Callable[..., Path]:
     """Make a committed repository that holds the `scale` task in its folder `task`; the parts can be replaced."""
 
     def make(kernel: str = SCALE_KERNEL, toml: str = SCALE_TOML, task: str = SCALE_TASK, name: str = "repo") -> Path:
-        repository = tmp_path / name
-        folder = repository / "task"
-        folder.mkdir(parents=True)
-        (folder / "task.toml").write_text(toml)
-        (folder / "task.py").write_text(task)
-        (folder / "kernel.py").write_text(kernel)
-        (repository / "README.md").write_text("a user's repository\n")
-        commit_all(repository)
-        return repository
+        return _repository(tmp_path / name, kernel, toml, task)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the `scale` task, and a session there that has its baseline alone."""
+    from tests.stage import play, start
+
+    small = SCALE_TOML.replace("1048576", "262144")  # a server need not import torch's compiler for it
+    root = _repository(tmp_path_factory.mktemp("baseline") / "repo", SCALE_KERNEL, small, SCALE_TASK)
+
+    async def scene(loop: Loop) -> None:
+        assert (await start(loop)).phase == "ready"
+
+    play(root, scene)
+    return root
+
+
+@pytest.fixture
+def begun(baseline: Path, tmp_path: Path) -> Path:
+    """A copy of that repository: a test goes on from there, and need not wait for a baseline of its own."""
+    root = shutil.copytree(baseline, tmp_path / "repo", symlinks=True)
+    git(root, "status")  # the index knows the files' places again
+    return root
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all
+from tests.conftest import FASTER_KERNEL
 from tests.fakedriver.build import built
 from tests.forging import WRONG_KERNEL
-from tests.stage import edit, judged, play, quiet, start
+from tests.stage import edit, judged, play, quiet
 from tilewright.referee.replayer import Replayer
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
@@ -38,18 +38,12 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a repository, and a session there: a baseline, a wrong candidate, and a keep."""
     place = tmp_path_factory.mktemp("played")
-    folder = place / "repo" / "task"
-    folder.mkdir(parents=True)
-    for name, text in (("task.toml", SCALE_TOML), ("task.py", SCALE_TASK), ("kernel.py", SCALE_KERNEL)):
-        (folder / name).write_text(text)
-    (place / "repo" / "README.md").write_text("a user's repository\n")
-    commit_all(place / "repo")
+    shutil.copytree(baseline, place / "repo", symlinks=True)
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
         edit(place / "repo", WRONG_KERNEL)
         await loop.run_correctness(quiet)
         loop.revert()

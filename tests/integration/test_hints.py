@@ -12,10 +12,9 @@ import pytest
 from mcp import Client
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
-from tests.stage import edit, journal_of, play, quiet, start
+from tests.stage import edit, journal_of, play, quiet
 from tilewright.interface.mcp import build_server
 from tilewright.ledger import Journal
-from tilewright.rules import Rules
 from tilewright.session.loop import Loop
 from tilewright.session.records import ENTRY, Begun
 from tilewright.tools import table
@@ -119,17 +118,6 @@ def looks(root: Path) -> str:
     play(root, scene)
     assert not changed(before, disk(root))
     return found[0]
-
-
-@pytest.fixture
-def begun(make_task: Callable[..., Path]) -> Path:
-    root = make_task()
-
-    async def begin(loop: Loop) -> None:
-        await start(loop, rules=Rules(max_iterations=1))
-
-    play(root, begin)
-    return root
 
 
 def test_status_of_a_broken_off_run_records_nothing(begun: Path) -> None:

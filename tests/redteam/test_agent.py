@@ -24,6 +24,11 @@ EASED_TASK = SCALE_TASK.replace("return x * factor", "return x + factor")
 MakeTask = Callable[..., Path]
 
 
+@pytest.fixture
+def root(begun: Path) -> Path:
+    return begun
+
+
 async def refused(loop: Loop, source: str = WRONG_KERNEL) -> None:
     """A wrong kernel is not passed, whatever was done around it."""
     edit(loop.checkout.root, source)
@@ -34,12 +39,10 @@ async def refused(loop: Loop, source: str = WRONG_KERNEL) -> None:
     assert result.status is Status.WRONG_VALUES, result.summary
 
 
-def test_eased_tasks_do_not_reach_the_referee(make_task: MakeTask) -> None:
-    root = make_task()
+def test_eased_tasks_do_not_reach_the_referee(root: Path) -> None:
     task, toml = root / "task" / "task.py", root / "task" / "task.toml"
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
         task.write_text(EASED_TASK)
         git(root, "update-index", "--assume-unchanged", "task/task.py")
         await refused(loop)
@@ -52,12 +55,10 @@ def test_eased_tasks_do_not_reach_the_referee(make_task: MakeTask) -> None:
 
 
 @pytest.mark.slow
-def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
-    root = make_task()
+def test_files_beside_the_task_are_not_imported(root: Path) -> None:
     code = "raise SystemExit('imported')\n"
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
         for folder in (root, root / "task"):
             for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "torch.py", "numpy.py", "random.py"):
                 (folder / name).write_text(code)
@@ -105,11 +106,8 @@ def _committed_by_hand(root: Path, loop: Loop, content: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: MakeTask) -> None:
-    root = make_task()
-
+def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         await judged(loop, FASTER_KERNEL)
         _committed_by_hand(root, loop, WRONG_KERNEL)
         with pytest.raises(UsageError):
@@ -118,11 +116,8 @@ def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: 
     play(root, scene)
 
 
-def test_what_lost_is_kept_neither_by_a_checkpoint_nor_by_a_commit(make_task: MakeTask) -> None:
-    root = make_task()
-
+def test_what_lost_is_kept_neither_by_a_checkpoint_nor_by_a_commit(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         await judged(loop, SLOWER_KERNEL)
         with pytest.raises(UsageError):
             loop.checkpoint()
@@ -133,11 +128,8 @@ def test_what_lost_is_kept_neither_by_a_checkpoint_nor_by_a_commit(make_task: Ma
     play(root, scene)
 
 
-def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
-    root = make_task()
-
+def test_the_candidate_is_the_one_that_was_checked(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         edit(root, FASTER_KERNEL)
         checking = asyncio.ensure_future(loop.run_correctness(quiet))
         await asyncio.sleep(0.5)
@@ -158,13 +150,11 @@ def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
     play(root, scene)
 
 
-def test_links_in_the_place_of_files_and_folders_are_refused(make_task: MakeTask, tmp_path: Path) -> None:
-    root = make_task()
+def test_links_in_the_place_of_files_and_folders_are_refused(root: Path, tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(FASTER_KERNEL)
     (tmp_path / "task.py").write_text(EASED_TASK)
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
         kernel, task = root / "task" / "kernel.py", root / "task" / "task.py"
         kernel.unlink()
         kernel.symlink_to(tmp_path / "kernel.py")
@@ -184,11 +174,8 @@ def test_links_in_the_place_of_files_and_folders_are_refused(make_task: MakeTask
 
 
 @pytest.mark.slow
-def test_hooks_and_filters_change_no_commit(make_task: MakeTask) -> None:
-    root = make_task()
-
+def test_hooks_and_filters_change_no_commit(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         hooks = root / ".git" / "hooks"
         hooks.mkdir(exist_ok=True)
         for name in ("pre-commit", "post-commit", "post-checkout", "reference-transaction", "commit-msg"):
