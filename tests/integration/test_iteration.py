@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SLOWER_KERNEL, git
-from tests.integration.test_mcp import SLOW, RawServer, client, content, records_of
+from tests.integration.test_mcp import SLEEPER, SLOW, client, content, records_of, served, under_way
 from tests.stage import edit, journal_of, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
@@ -57,7 +60,16 @@ def test_each_outcome_is_one_call_and_one_row(make_task: Callable[..., Path]) ->
             await run_iteration(loop, "  \n", quiet)
         assert kinds(root)[-1] == "row"  # a name that no row can have costs no run
 
-        wrong = await run_iteration(loop, "adds instead", quiet)
+        (root / "task" / "task.py").write_text("raise SystemExit\n")
+        with pytest.raises(UsageError, match="protected files differ from the baseline's: task/task"):
+            await run_iteration(loop, "adds instead", quiet)
+        git(root, "checkout", "--", "task/task.py")
+
+        wrong, second = await asyncio.gather(*(run_iteration(loop, "adds instead", quiet) for _ in range(2)))
+        assert wrong == second == await run_iteration(loop, "adds instead", quiet), "the row on record is told again"
+        assert kinds(root).count("row") == 2
+        with pytest.raises(UsageError, match="nothing was edited"):
+            await run_iteration(loop, "another", quiet)
         assert wrong.summary.startswith("iteration 1: REVERT (incorrect: wrong_values: ")
         assert (wrong.verdict.kind, wrong.row) == ("revert", "| 1 | adds instead | - | FAIL | revert |")
         assert wrong.advice is not None
@@ -94,21 +106,6 @@ def test_each_outcome_is_one_call_and_one_row(make_task: Callable[..., Path]) ->
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
-def test_the_same_call_again_tells_the_row_on_record(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        edit(root, WRONG_KERNEL)
-        first, second = await asyncio.gather(*(run_iteration(loop, "adds", quiet) for _ in range(2)))
-        assert first == second == await run_iteration(loop, "adds", quiet)
-        assert kinds(root).count("row") == 2
-        with pytest.raises(UsageError, match="nothing was edited"):
-            await run_iteration(loop, "another", quiet)
-
-    play(root, scene)
-
-
 def test_it_goes_on_from_every_stage_of_the_six_tools(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -138,58 +135,8 @@ def test_it_goes_on_from_every_stage_of_the_six_tools(make_task: Callable[..., P
     play(root, scene)
 
 
-def test_protected_files_are_to_be_taken_back(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        (root / "task" / "task.py").write_text("raise SystemExit\n")
-        with pytest.raises(UsageError, match="protected files differ from the baseline's: task/task"):
-            await tried(loop, FASTER_KERNEL, "large tiles")
-        git(root, "checkout", "--", "task/task.py")
-        assert (await run_iteration(loop, "large tiles", quiet)).verdict.kind == "keep"
-
-    play(root, scene)
-
-
-def test_files_that_changed_after_their_verdict_wait_for_a_decision(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        edit(root, WRONG_KERNEL)
-        await loop.run_correctness(quiet)
-        stopped = await tried(loop, FASTER_KERNEL, "adds")
-        assert "changed since they were judged" in stopped.summary
-        assert kernel(root) == FASTER_KERNEL
-        given_up = await run_iteration(loop, "adds", quiet, go_on=True)
-        assert given_up.row == "| 1 | adds | - | FAIL | revert |"
-        (ref,) = (name for name in git(root, "for-each-ref", "--format=%(refname)").split() if "/reverted/" in name)
-        assert git(root, "show", f"{ref}:task/kernel.py") == FASTER_KERNEL.strip()
-
-    play(root, scene)
-
-
-def test_an_escalation_waits_for_the_user(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        asked = await tried(loop, WRONG_KERNEL, "adds", root_cause="unknown")
-        assert asked.advice is not None
-        assert asked.advice.action == "escalate"
-        assert asked.next.endswith("call run_iteration with go_on=true")
-        stopped = await tried(loop, FASTER_KERNEL, "large tiles")
-        assert stopped.summary.startswith("DECIDE: iteration 2: this session waits for its user")
-        assert kernel(root) == FASTER_KERNEL
-        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict.kind == "keep"
-
-    play(root, scene)
-
-
-def test_a_void_run_waits_for_a_decision(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    root = make_task()
-    check, benchmark = Runs.correctness, Runs.benchmark
+def test_what_waits_for_a_decision(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that changed after their verdict, a void run, and an escalation."""
 
     async def no_check(*_: object, **__: object) -> CorrectnessResult:
         return CorrectnessResult(status=Status.VOID, message="the GPU is in use")
@@ -198,95 +145,84 @@ def test_a_void_run_waits_for_a_decision(make_task: Callable[..., Path], monkeyp
         return BenchmarkResult(status=Status.VOID, message="the GPU is in use")
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
-        monkeypatch.setattr(Runs, "correctness", no_check)
-        void = await tried(loop, FASTER_KERNEL, "large tiles")
-        assert void.summary == "DECIDE: iteration 1: the check is void: the GPU is in use"
-        monkeypatch.setattr(Runs, "correctness", check)
-        monkeypatch.setattr(Runs, "benchmark", no_benchmark)
-        void = await run_iteration(loop, "large tiles", quiet)
-        assert void.summary == "DECIDE: iteration 1: the benchmark is void: the GPU is in use"
-        monkeypatch.setattr(Runs, "benchmark", benchmark)
-        assert await run_iteration(loop, "large tiles", quiet) == void
-        given_up = await run_iteration(loop, "large tiles", quiet, go_on=True)
-        assert given_up.summary.startswith("iteration 1: REVERT (withdrawn: ")
+        edit(begun, WRONG_KERNEL)
+        await loop.run_correctness(quiet)
+        stopped = await tried(loop, FASTER_KERNEL, "adds")
+        assert "changed since they were judged" in stopped.summary
+        assert kernel(begun) == FASTER_KERNEL
+        given_up = await run_iteration(loop, "adds", quiet, go_on=True)
+        assert given_up.row == "| 1 | adds | - | FAIL | revert |"
+        (ref,) = (name for name in git(begun, "for-each-ref", "--format=%(refname)").split() if "/reverted/" in name)
+        assert git(begun, "show", f"{ref}:task/kernel.py") == FASTER_KERNEL.strip()
 
-    play(root, scene)
+        with monkeypatch.context() as patch:
+            patch.setattr(Runs, "correctness", no_check)
+            void = await tried(loop, FASTER_KERNEL, "large tiles")
+            assert void.summary == "DECIDE: iteration 2: the check is void: the GPU is in use"
+        for name, result in (("benchmark", no_benchmark), ("widely", no_check)):
+            with monkeypatch.context() as patch:
+                patch.setattr(Runs, name, result)
+                void = await tried(loop, FASTER_KERNEL, "large tiles")
+                assert void.summary.endswith(": the benchmark is void: the GPU is in use")
+            assert await run_iteration(loop, "large tiles", quiet) == void
+            given_up = await run_iteration(loop, "large tiles", quiet, go_on=True)
+            assert "REVERT (withdrawn: " in given_up.summary
 
+        asked = await tried(loop, WRONG_KERNEL.replace("+ factor", "- factor"), "subtracts", root_cause="unknown")
+        assert asked.advice is not None
+        assert asked.advice.action == "escalate"
+        assert asked.next.endswith("call run_iteration with go_on=true")
+        stopped = await tried(loop, FASTER_KERNEL, "large tiles")
+        assert stopped.summary.startswith("DECIDE: iteration 5: this session waits for its user")
+        assert kernel(begun) == FASTER_KERNEL
+        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict == "keep"
 
-def test_a_void_check_before_a_keep_says_why(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    root = make_task()
-
-    async def void(*_: object, **__: object) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.VOID, message="the GPU is in use")
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        monkeypatch.setattr(Runs, "widely", void)
-        found = await tried(loop, FASTER_KERNEL, "large tiles")
-        assert found.summary == "DECIDE: iteration 1: the benchmark is void: the GPU is in use"
-
-    play(root, scene)
-
-
-def test_the_row_that_ends_the_session_says_so(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop, rules=Rules(max_iterations=1))
-        last = await tried(loop, FASTER_KERNEL, "large tiles")
-        assert last.advice is not None
-        assert last.advice.action == "stop"
-        assert last.next.startswith("stop: show the user the table, and say: ")
-        assert kinds(root)[-1] == "ended"
-        with pytest.raises(UsageError, match="the session has ended"):
-            await tried(loop, SLOWER_KERNEL, "tiny tiles")
-
-    play(root, scene)
+    play(begun, scene)
 
 
-def test_a_call_that_times_out_or_is_cancelled_is_gone_on_with(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
+def test_a_call_that_times_out_is_gone_on_with_and_a_cancelled_one_makes_way(begun: Path) -> None:
     async def scene() -> None:
-        async with client(root) as connected:
-            await content(connected, "start_session", task="task", backend="cpu")
-            (root / "task" / "kernel.py").write_text(SLOW)
+        async with client(begun) as connected:
+            (begun / "task" / "kernel.py").write_text(SLOW)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(0.5):
                     await connected.call_tool("run_iteration", {"optimization": "sleeps"})
+            assert "run_correctness is running" in (await content(connected, "session_status"))["summary"]
             done = await content(connected, "run_iteration", optimization="sleeps")
             assert done["state"] == "done"
             assert done["row"].startswith("| 1 | sleeps | ")
-            assert [record["kind"] for record in records_of(root)].count("checked") == 2
+            assert [record["kind"] for record in records_of(begun)].count("checked") == 2
+
+            (begun / "task" / "kernel.py").write_text(SLEEPER)
+            sleeping = asyncio.ensure_future(connected.call_tool("run_correctness", {}))
+            while not under_way(begun, os.getpid()):
+                await asyncio.sleep(0.1)
+            sleeping.cancel()
+            await asyncio.wait([sleeping])
+            (begun / "task" / "kernel.py").write_text(FASTER_KERNEL)
+            assert (await content(connected, "run_correctness"))["status"] == "passed"
 
     asyncio.run(scene())
-    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
+    records = records_of(begun)
+    assert [record["kind"] for record in records][-4:] == ["row", "begun", "begun", "checked"]
+    assert records[-2]["secret_sha256"] == hashlib.sha256(records[-1]["secret"].encode()).hexdigest()
+    assert [line for line in verify(Checkout(begun)) if line.mark is Mark.FAIL] == []
 
 
-@pytest.mark.parametrize("run", ["check", "benchmark"])
-def test_a_kill_in_the_middle_ends_in_the_same_row(make_task: Callable[..., Path], run: str) -> None:
-    root = make_task()
-    server = RawServer(root)
-    server.handshake("2025-11-25")
-    assert not server.call("start_session", task="task", backend="cpu").get("isError")
-    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
-    server.send("tools/call", name="run_iteration", arguments={"optimization": "large tiles"})
-    while not any(record.get("run") == run for record in records_of(root)[5:]):
-        asyncio.run(asyncio.sleep(0.005))
-    server.process.kill()
-    server.process.wait()
-    cut_off = len(records_of(root))
-    server = RawServer(root)
-    try:
-        server.handshake("2025-11-25")
-        done = server.call("run_iteration", optimization="large tiles")["structuredContent"]
-        assert done["verdict"]["kind"] == "keep"
-        records = [record["kind"] for record in records_of(root)]
-        assert records.count("row") == 2
-        assert len(records) > cut_off
-        assert kernel(root) == FASTER_KERNEL
-    finally:
-        server.process.kill()
-        server.process.wait()
-    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
+def test_a_kill_in_the_middle_ends_in_the_same_row(begun: Path) -> None:
+    rows = 1
+    for run, source, verdict in (("check", FASTER_KERNEL, "keep"), ("benchmark", SLOWER_KERNEL, "revert")):
+        before, arguments = len(records_of(begun)), {"optimization": run}
+        with served(begun) as server:
+            edit(begun, source)
+            server.send("tools/call", name="run_iteration", arguments=arguments)
+            while not any(record.get("run") == run for record in records_of(begun)[before:]):
+                time.sleep(0.005)
+        cut_off = len(records_of(begun))
+        with served(begun) as server:
+            assert server.call("run_iteration", **arguments)["structuredContent"]["verdict"] == verdict
+        rows += 1
+        assert [record["kind"] for record in records_of(begun)].count("row") == rows
+        assert len(records_of(begun)) > cut_off
+        assert kernel(begun) == FASTER_KERNEL
+    assert [line for line in verify(Checkout(begun)) if line.mark is Mark.FAIL] == []
