@@ -15,6 +15,7 @@ import pytest
 
 from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
+from tests.stage import edit
 from tilewright.autotune.report import AutotuneReport
 from tilewright.autotune.tuner import Tuner
 from tilewright.errors import UsageError
@@ -87,16 +88,20 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
     assert "NAME=1,2,4" in tilewright("autotune", "task", "--space", "TILE", "--root", str(root)).stderr
 
 
-def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-    tuner = Tuner(loop := Loop(root))
-    said: list[str] = []
+def test_a_search_in_a_session_asks_its_referee_and_is_applied_by_another_call(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(begun)
+    tuner, said = Tuner(loop), list[str]()
 
     async def tell(text: str) -> None:
         said.append(text)
 
     async def scene() -> AutotuneReport:
         try:
+            edit(begun, SCALE_KERNEL + "ONE = 1\n")
+            await loop.run_correctness(tell)
+            monkeypatch.setattr("tilewright.session.loop.Runs", None)
             first = await tuner.tune(PurePosixPath("task"), tell, Backend.CPU, values={"TILE": [4096]})
             assert first.best == {"TILE": 4096}
             said.clear()
@@ -107,23 +112,4 @@ def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[.
     report = asyncio.run(scene())
     assert said == []
     assert "is in the working tree" in report.next
-    assert "TILE = 4096" in (root / "task" / "kernel.py").read_text()
-
-
-def test_a_search_in_a_session_asks_its_referee(
-    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = Loop(make_task())
-
-    async def silent(_: str) -> None:
-        """Nobody is told."""
-
-    async def scene() -> AutotuneReport:
-        try:
-            await loop.start("task", silent, Backend.CPU)
-            monkeypatch.setattr("tilewright.session.loop.Runs", None)
-            return await Tuner(loop).tune(PurePosixPath("task"), silent, Backend.CPU, values={"TILE": [4096]})
-        finally:
-            await loop.close()
-
-    assert asyncio.run(scene()).best == {"TILE": 4096}
+    assert "TILE = 4096" in (begun / "task" / "kernel.py").read_text()

@@ -65,17 +65,12 @@ def test_the_command_squashes_and_names_the_branch(root: Path) -> None:
     assert git(root, "log", "-1", "--format=%b", "faster").startswith("- large tiles (")
 
 
-def test_without_a_kept_edit_there_is_nothing_to_finish(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-    assert "no current session" in tilewright("finish", "--root", str(root)).stderr
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-
-    play(root, scene)
-    done = tilewright("finish", "--root", str(root))
+def test_without_a_kept_edit_there_is_nothing_to_finish(begun: Path) -> None:
+    done = tilewright("finish", "--root", str(begun))
     assert (done.returncode, "kept no edit" in done.stderr) == (2, True)
-    assert git(root, "branch", "--list", "*-clean") == ""
+    assert git(begun, "branch", "--list", "*-clean") == ""
+    Checkout(begun).forget_current()
+    assert "no current session" in tilewright("finish", "--root", str(begun)).stderr
 
 
 def test_edits_that_the_session_began_with_have_their_own_commit(make_task: Callable[..., Path]) -> None:
@@ -129,19 +124,6 @@ def test_a_session_that_ended_is_taken_up_again(root: Path) -> None:
     play(root, scene)
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
     assert [type(entry) for entry in Journal(journal_of(root), ENTRY).entries].count(Resumed) == 1
-
-
-def test_a_session_on_another_task_or_without_a_baseline_is_not_taken_up(make_task: Callable[..., Path]) -> None:
-    root = make_task(kernel=WRONG_KERNEL)
-
-    async def scene(loop: Loop) -> None:
-        with pytest.raises(UsageError, match="call start_session without resume"):
-            await start(loop, resume=True)
-        await start(loop)
-        with pytest.raises(UsageError, match="the baseline of that session failed"):
-            await start(loop, resume=True)
-
-    play(root, scene)
 
 
 def test_a_stop_is_advice(make_task: Callable[..., Path]) -> None:

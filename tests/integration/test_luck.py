@@ -25,7 +25,6 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
 from tilewright.session.verification import Mark, verify
-from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, Values
 
 QUARTER = FASTER_KERNEL.replace(
@@ -196,13 +195,3 @@ def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_ta
         assert started.phase == "ready", started.summary
 
     play(root, accepted)
-
-
-def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:
-    root = make_task(kernel=WRONG_KERNEL)
-
-    async def scene(loop: Loop) -> None:
-        assert (await start(loop)).phase == "ended"
-
-    play(root, scene)
-    assert wrong_results(Checkout(root).repository, "kernel:scale", Backend.CPU).count == 1

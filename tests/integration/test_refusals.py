@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.bench import Bench
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all, git
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice
-from tilewright.rules import Rules
 from tilewright.session import rows
 from tilewright.session.beginning import check_tree, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
+from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, load_task
 
 RENAMED_KERNEL = SCALE_KERNEL.replace("values", "elements")
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
-
-
-def test_protected_files_are_watched_and_never_reach_a_run(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        edit(root, FASTER_KERNEL)
-        (root / "task" / "task.py").write_text("raise SystemExit\n")
-        for run in (loop.run_correctness, loop.run_correctness, loop.run_benchmark):
-            with pytest.raises(
-                UsageError, match=r"protected files differ from the baseline's: task/task\.py; `git res"
-            ):
-                await run(quiet)
-        assert loop.status().next.startswith("protected files differ")
-        git(root, "checkout", "--", "task/task.py")
-        passed = await loop.run_correctness(quiet)
-        assert passed.status is Status.PASSED, passed.summary
-
-    play(root, scene)
 
 
 def test_a_path_that_misses_the_only_task_is_told_the_right_one(make_task: Callable[..., Path]) -> None:
@@ -76,6 +57,8 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
             await start(loop, "../..")
         with pytest.raises(UsageError, match=r"no task\.toml is in"):
             await start(loop, "README.md")
+        with pytest.raises(UsageError, match="call start_session without resume"):
+            await start(loop, resume=True)
         with pytest.raises(UsageError, match="no session is under way; call start_session"):
             await loop.run_correctness(quiet)
         edit(root, FASTER_KERNEL)
@@ -106,6 +89,9 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
         report = await start(loop)
         assert report.phase == "ended"
         assert "the baseline itself failed (wrong_values: N=512" in report.summary
+        assert wrong_results(loop.checkout.repository, "kernel:scale", Backend.CPU).count == 1, "it counts, too"
+        with pytest.raises(UsageError, match="the baseline of that session failed"):
+            await start(loop, resume=True)
         assert report.branch == ""
         assert "start_session again" in report.next
         assert (root / "sandbox" / "perf_results.md").read_text().count("\n") == 2
@@ -123,18 +109,14 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
 EMPTY = '[[cases]]\nbackend = "cpu"\nN = 0\ndtype = "float32"\n\n[hidden]'
 
 
-def test_a_case_without_elements_is_checked_and_never_timed(make_task: Callable[..., Path]) -> None:
+def test_a_case_without_elements_is_checked_and_never_timed(make_task: Callable[..., Path], tmp_path: Path) -> None:
     toml = SCALE_TOML.replace("[hidden]", EMPTY)
-    root, timed = make_task(toml=toml), make_task(toml=toml.replace('backend = "cpu"\nN = 0', "N = 0"), name="timed")
     failing = SCALE_KERNEL.replace("    out = ", "    assert x.numel()\n    out = ")
-
-    async def scene(loop: Loop) -> None:
-        assert (await start(loop)).phase == "ready"
-        edit(root, failing)
-        checked = await loop.run_correctness(quiet)
-        assert checked.status is Status.RAISED and "N=0" in checked.message
-
-    play(root, scene)
+    with contextlib.closing(Bench(tmp_path / "bench", Backend.CPU, toml)) as bench:
+        assert bench.check(SCALE_KERNEL).passed
+        assert bench.measure(FASTER_KERNEL).passed
+        bench.assert_fails(failing, Status.RAISED, "N=0")
+    timed = make_task(toml=toml.replace('backend = "cpu"\nN = 0', "N = 0"))
 
     async def refused(loop: Loop) -> None:
         with pytest.raises(UsageError, match=r"N=0 dtype=float32\)\. A case without elements cannot be timed: have"):
@@ -169,12 +151,9 @@ def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path
         assert git(root, "branch", "--show-current") == "main"
 
 
-def test_one_call_holds_a_checkout_and_another_process_may_look(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
+def test_one_call_holds_a_checkout_and_another_process_may_look(begun: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
-        other = Loop(root)
+        other = Loop(begun)
         with loop.checkout.held():
             with pytest.raises(UsageError, match=r"in use by process \d+;.*git worktree"):
                 other.revert()
@@ -184,13 +163,13 @@ def test_one_call_holds_a_checkout_and_another_process_may_look(make_task: Calla
         with pytest.raises(UsageError, match="nothing to revert"):
             other.revert()
         await other.close()
-        (root / "another").mkdir()
-        (root / "another" / "task.toml").write_text("")
+        (begun / "another").mkdir()
+        (begun / "another" / "task.toml").write_text("")
         with pytest.raises(UsageError, match="a session on task is under way"):
             await start(loop, "another")
         assert (await start(loop)).iteration == 1
 
-    play(root, scene)
+    play(begun, scene)
 
 
 def test_the_backend_is_one_that_is_there(make_task: Callable[..., Path]) -> None:
@@ -227,22 +206,19 @@ def test_links_and_converted_files_are_refused(make_task: Callable[..., Path]) -
 
 
 @pytest.mark.slow
-def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
+def test_a_commit_interrupted_by_another_git_command_is_taken_up(begun: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         await judged(loop, FASTER_KERNEL)
-        lock = root / ".git" / "index.lock"
+        lock = begun / ".git" / "index.lock"
         lock.write_text("")
         kept = loop.checkpoint()
         lock.unlink()
-        assert git(root, "rev-parse", "HEAD") == kept.commit
+        assert git(begun, "rev-parse", "HEAD") == kept.commit
         assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
-        edit(root, FASTER_KERNEL.replace("1024", "2048"))
+        edit(begun, FASTER_KERNEL.replace("1024", "2048"))
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
 
-    play(root, scene)
+    play(begun, scene)
 
 
 def test_a_baseline_at_the_ceiling_ends_the_session(
@@ -257,23 +233,3 @@ def test_a_baseline_at_the_ceiling_ends_the_session(
         assert "nothing is left to gain" in report.summary
 
     play(root, scene)
-
-
-@pytest.mark.slow
-def test_nothing_is_left_in_the_temporary_folder(
-    make_task: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop, rules=Rules(max_iterations=1))
-        assert len(list(scratch.glob("tilewright-*"))) == 1
-        await judged(loop, FASTER_KERNEL)
-        loop.checkpoint()
-        assert (await loop.append_result("large tiles", quiet)).advice.action == "stop"
-
-    play(root, scene)
-    assert list(scratch.iterdir()) == []
