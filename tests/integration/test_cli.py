@@ -30,48 +30,7 @@ from tilewright.task import Frontend, load_task
 from tilewright.tools.tool import answer_schema
 
 
-def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    def done(*arguments: str) -> str:
-        found = tilewright(*arguments, cwd=root)
-        assert found.returncode == 0, found.stdout + found.stderr
-        return found.stdout
-
-    assert "'auto', 'cuda', 'cpu'" in tilewright("session", "start", "task", "--backend", "tpu", cwd=root).stderr
-    assert "iteration 1" in done("session", "start", "task", "--backend", "cpu", "--rules", "max_iterations=2")
-    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
-    assert "PASS" in done("run-correctness")
-    assert "KEEP" in done("run-benchmark")
-    assert "committed" in done("git-checkpoint")
-    closed = done("append-result", "a larger tile").splitlines()
-    assert re.fullmatch(r"1  keep  ~[\d.]+ ms  a larger tile", closed[1])
-    assert closed[-2].endswith('then run `tilewright try "…"`')
-    assert closed[-1] == "the report: sandbox/report.html"
-    (root / "task" / "kernel.py").write_text(FASTER_KERNEL + "\nbroken(\n")
-    assert tilewright("run-correctness", cwd=root).returncode == 1
-    assert "back at" in done("revert")
-    assert "stop: 2 iterations are done" in done("append-result", "a typing error", "--root-cause", "memory")
-    assert tilewright("append-result", "once more", cwd=root).returncode == 2
-    table = (root / "sandbox" / "perf_results.md").read_text()
-    assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["keep", "keep", "crash"]
-    page = (root / "sandbox" / "report.html").read_text()
-    assert "ended: 2 iterations are done" in page
-    assert "+TILE = " in page
-    assert "registers" in page
-    text = done("report")
-    assert "| 1 | `a larger tile` | kept |" in text
-    assert (root / "sandbox" / "report.md").read_text() == text.removesuffix("\n")
-    body = done("report", "--pr", "--closes", "7")
-    assert body.startswith("| case | before, ms |")
-    assert body.rstrip().endswith("Closes #7")
-    (root / "sandbox" / "report.html").unlink()
-    done("report")
-    assert (root / "sandbox" / "report.html").read_text() == page
-    assert "there is no session nothing" in tilewright("report", "nothing", cwd=root).stderr
-
-
-def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) -> None:
+def test_a_person_plays_a_session_and_reads_the_log(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
     def done(*arguments: str, status: int = 0) -> str:
@@ -82,14 +41,22 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     for command in (["log"], ["show", "1"], ["diff", "1"]):
         assert "no current session: `tilewright session start" in tilewright(*command, cwd=root).stderr
     assert "no session yet" in done("session", "list")
-    began, noted = (json.loads(done("session", *more, "--json")) for more in (["start", "task"], ["status"]))
+    assert "'auto', 'cuda', 'cpu'" in tilewright("session", "start", "task", "--backend", "tpu", cwd=root).stderr
+    begin = ("session", "start", "task", "--backend", "cpu", "--rules", "max_iterations=3")
+    began, noted = (json.loads(done(*command, "--json")) for command in (begin, ("session", "status")))
     Draft202012Validator(answer_schema(StatusReport) | {"additionalProperties": False}).validate(began)
     assert began == noted
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("values * factor", "values + factor"))
     assert "iteration 1: REVERT (incorrect" in done("try", "adds instead", status=1)
-    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
-    assert "iteration 2: KEEP (gain" in done("try", "a larger tile")
     assert "nothing was edited" in tilewright("try", "nothing", cwd=root).stderr
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+    assert "PASS" in done("run-correctness")
+    assert "KEEP" in done("run-benchmark")
+    assert "committed" in done("git-checkpoint")
+    closed = done("append-result", "a larger tile").splitlines()
+    assert re.fullmatch(r"2  keep  ~[\d.]+ ms  a larger tile", closed[1])
+    assert closed[-2].endswith('then run `tilewright try "…"`')
+    assert closed[-1] == "the report: sandbox/report.html"
 
     log = done("log")
     assert re.search(r"1 +wrong +- +- +adds instead\s+Its results are wrong", log)
@@ -104,18 +71,39 @@ def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) 
     assert "+TILE = 1024" in done("diff", "2")
     assert json.loads(done("diff", "2", "--json")) == {"iteration": 2, "diff": row["diff"]}
     assert "iteration 0 is the baseline: it has no diff" in tilewright("diff", "0", cwd=root).stderr
-    for option in (["--closes", "5"], ["--compare"]):
-        assert "give --pr with them" in tilewright("report", *option, cwd=root).stderr
     refused = tilewright("show", "3", "--json", cwd=root)
     assert (refused.returncode, json.loads(refused.stdout)) == (2, {"error": refused.stderr.strip()})
     assert "has no iteration 3: its rows are 0 to 2" in tilewright("show", "3", cwd=root).stderr
     assert "there is no session nothing" in tilewright("log", "nothing", cwd=root).stderr
 
-    ended = json.loads(done("session", "end", "--json"))["summary"]
-    assert "ended after 3 rows" in ended
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL + "\nbroken(\n")
+    assert tilewright("run-correctness", cwd=root).returncode == 1
+    assert "back at" in done("revert")
+    assert "stop: 3 iterations are done" in done("append-result", "a typing error", "--root-cause", "memory")
+    assert tilewright("append-result", "once more", cwd=root).returncode == 2
+    table = (root / "sandbox" / "perf_results.md").read_text()
+    assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["keep", "revert", "keep", "crash"]
+    page = (root / "sandbox" / "report.html").read_text()
+    assert "ended: 3 iterations are done" in page
+    assert "+TILE = " in page
+    assert "registers" in page
+    text = done("report")
+    assert "| 2 | `a larger tile` | kept |" in text
+    assert (root / "sandbox" / "report.md").read_text() == text.removesuffix("\n")
+    body = done("report", "--pr", "--closes", "7")
+    assert body.startswith("| case | before, ms |")
+    assert body.rstrip().endswith("Closes #7")
+    for option in (["--closes", "5"], ["--compare"]):
+        assert "give --pr with them" in tilewright("report", *option, cwd=root).stderr
+    (root / "sandbox" / "report.html").unlink()
+    done("report")
+    assert (root / "sandbox" / "report.html").read_text() == page
+    assert "there is no session nothing" in tilewright("report", "nothing", cwd=root).stderr
+
+    assert json.loads(done("session", "end", "--json"))["summary"]
     (listed,) = json.loads(done("session", "list", "--json"))
-    assert [row["outcome"] for row in listed["iterations"]] == ["baseline", "wrong", "kept"]
-    assert re.search(r"\* +scale-.* 1 of 2 .*\n +ended: by the user", done("session", "list"))
+    assert [row["outcome"] for row in listed["iterations"]] == ["baseline", "wrong", "kept", "crashed"]
+    assert re.search(r"\* +scale-.* 1 of 3 .*\n +ended: 3 iterations", done("session", "list"))
     assert {line["mark"] for line in json.loads(done("verify", "--json"))["checks"]} <= {"ok", "warn"}
     for command in (["check", "task"], ["report"]):
         assert json.loads(tilewright(*command, "--json", cwd=root).stdout)
@@ -244,9 +232,8 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 def test_doctor_and_help_answer() -> None:
-    done = tilewright("doctor")
-    assert "cuda-tile" in done.stdout
-    answer = json.loads(tilewright("doctor", "--json").stdout)
+    done = tilewright("doctor", "--json")
+    answer = json.loads(done.stdout)
     assert done.returncode == (answer["status"] == "failed")
     assert "cuda-tile" in [line["what"] for line in answer["checks"]]
     assert tilewright("--version").stdout.strip()
