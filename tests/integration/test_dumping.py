@@ -203,8 +203,9 @@ def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]
     play(make_task(), scene)
 
 
-def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[..., Path]) -> None:
+def test_another_shape_or_config_is_compiled_without_an_edit(make_task: Callable[..., Path]) -> None:
     root = make_task()
+    source = (root / "task" / "kernel.py").read_bytes()
 
     async def scene(loop: Loop) -> None:
         dumper = Dumper(loop.checkout, loop.jobs)
@@ -216,20 +217,6 @@ def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[...
             assert grid_of(own) != grid_of(other)
             with pytest.raises(UsageError, match="the task's cases have no 'M'; they have N, dtype"):
                 await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, case={"M": 1})
-        finally:
-            await dumper.close()
-
-    play(root, scene)
-
-
-def test_another_config_is_compiled_without_an_edit(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-    source = (root / "task" / "kernel.py").read_bytes()
-
-    async def scene(loop: Loop) -> None:
-        dumper = Dumper(loop.checkout, loop.jobs)
-        try:
-            own = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
             config = {"TILE": 256, "occupancy": 8}
             other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config=config)
             assert grid_of(own) == 4 * grid_of(other)

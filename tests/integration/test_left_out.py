@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench import Bench, body, opened
-from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
-from tests.stage import play, quiet, start
+from tests.stage import play, quiet
 from tilewright.session.checks import check_task, in_words
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
@@ -111,10 +111,10 @@ def checked(root: Path) -> str:
 
 
 def test_check_says_which_values_and_sizes_it_did_not_look_at(make_task: Callable[..., Path]) -> None:
-    large = SCALE_TOML.replace("1048576", str(2**31))
-    said = checked(make_task(toml=large, kernel=SCALE_KERNEL.replace("values * factor", "values * 0.0")))
+    large = SCALE_TASK.replace("bytes=8 *", f"bytes={2**20} *")
+    said = checked(make_task(task=large, kernel=SCALE_KERNEL.replace("values * factor", "values * 0.0")))
     assert said.startswith("nothing found; not looked at: values: run_correctness compares them with the reference; ")
-    assert said.endswith(f", up to the task's N={2**31} dtype=float32, where a 32-bit index may wrap")
+    assert said.endswith(", up to the task's N=1048576 dtype=float32, where a 32-bit index may wrap")
 
 
 def test_check_tells_how_many_shapes_are_to_come(
@@ -138,9 +138,8 @@ def test_neither_an_order_that_the_task_allows_nor_sizes_that_it_lacks_are_named
     assert said == "nothing found; not looked at: values: run_correctness compares them with the reference"
 
 
-def test_the_row_says_it_too(make_task: Callable[..., Path]) -> None:
+def test_the_row_says_it_too(begun: Path) -> None:
     async def scene(loop: Loop) -> None:
-        await start(loop)
         (loop.checkout.root / "task" / "kernel.py").write_text(ATOMIC)
         report = await loop.run_correctness(quiet)
         assert "order of atomics not checked: kernel.py:12; " in report.summary
@@ -151,4 +150,4 @@ def test_the_row_says_it_too(make_task: Callable[..., Path]) -> None:
         assert "order of atomics not checked] |" in row
         assert "order of atomics not checked: kernel.py:12" in row
 
-    play(make_task(), scene)
+    play(begun, scene)

@@ -34,12 +34,11 @@ WITH_TESTS = (
     + '\n[tests]\ncommand = ["python", "-m", "pytest", "tests", "--junitxml={junit}"]\nroot = ".."\n'
 )
 TEST = """
-import torch
 from kernel import scale
 
 
 def test_shift():
-    assert scale(torch.ones(4), 2.0, 1.0).tolist() == [3.0] * 4
+    assert scale(1.0, 2.0, 1.0) == 3.0
 """
 
 

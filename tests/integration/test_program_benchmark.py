@@ -250,15 +250,6 @@ def broken(program: Program) -> Program:
     return Program(program.layout.model_copy(update={"nodes": nodes}), program.images, program.held)
 
 
-def test_a_program_that_fails_is_told_by_its_arm(bench: ProgramBench) -> None:
-    with pytest.raises(WorkerFailure, match="N=256, replayed: illegal-access") as failed:
-        bench.case(CASE, [broken(taking(20))], [taking(30)], Seeds("secret"))
-    assert failed.value.status is Status.CRASHED
-    with pytest.raises(WorkerFailure, match="the incumbent failed") as failed:
-        bench.case(CASE, [taking(20)], [broken(taking(30))], Seeds("secret"))
-    assert failed.value.status is Status.VOID
-
-
 def test_numbers_are_drawn_once_and_constants_stay(tmp_path: Path) -> None:
     code = task_code(tmp_path / "task", CODE, 'constant = ["w"]')
     public, drawn = public_inputs(code, CASE), drawn_inputs(code, CASE, 5)

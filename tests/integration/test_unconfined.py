@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL
+from tests.conftest import FASTER_KERNEL, SCALE_TOML
 from tests.stage import edit, journal_of
 
 ROOT = Path(__file__).parents[2]
@@ -125,5 +125,5 @@ def test_a_person_may_let_a_tool_that_needs_no_session(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_UNCONFINED", "1")
-    status, text = tilewright(make_task(), "landlock", "check", "task")
+    status, text = tilewright(make_task(toml=SCALE_TOML.replace("1048576", "512")), "landlock", "check", "task")
     assert (status, "nothing found" in text) == (0, True), text
