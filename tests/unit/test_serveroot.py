@@ -109,6 +109,7 @@ def served(here: Path, *arguments: str, **environment: str) -> tuple[list[dict[s
     return [answers[number] for number in (2, 3)], process.stderr.read(), process.wait(timeout=20)
 
 
+@pytest.mark.parametrize("plugin", ["a checkout"], indirect=True)
 def test_the_agent_is_told_that_no_repository_is_known(plugin: Path, mine: Path) -> None:
     """Clients hide a server's standard error and tell the user that it failed to start, no more."""
     (status, page), said, _ = served(plugin, PLUGIN_ROOT=str(plugin))

@@ -221,7 +221,7 @@ def test_no_call_shows_anything_but_a_sentence(root: Path, monkeypatch: pytest.M
     monkeypatch.setattr("tilewright.session.jobs.Job.__init__", stay)
     monkeypatch.setattr("tilewright.session.jobs.Job.done", False)
 
-    @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(calls())
     def fuzz(call: tuple[str, dict[str, Any]]) -> None:
         tool, arguments = call
