@@ -175,7 +175,7 @@ def test_what_waits_for_a_decision(begun: Path, monkeypatch: pytest.MonkeyPatch)
         stopped = await tried(loop, FASTER_KERNEL, "large tiles")
         assert stopped.summary.startswith("DECIDE: iteration 5: this session waits for its user")
         assert kernel(begun) == FASTER_KERNEL
-        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict == "keep"
+        assert (await run_iteration(loop, "large tiles", quiet, go_on=True)).verdict.kind == "keep"
 
     play(begun, scene)
 
@@ -220,7 +220,7 @@ def test_a_kill_in_the_middle_ends_in_the_same_row(begun: Path) -> None:
                 time.sleep(0.005)
         cut_off = len(records_of(begun))
         with served(begun) as server:
-            assert server.call("run_iteration", **arguments)["structuredContent"]["verdict"] == verdict
+            assert server.call("run_iteration", **arguments)["structuredContent"]["verdict"]["kind"] == verdict
         rows += 1
         assert [record["kind"] for record in records_of(begun)].count("row") == rows
         assert len(records_of(begun)) > cut_off
