@@ -1,6 +1,6 @@
 """The rules of a session: the numbers that decide a verdict or end the loop. `policy` and the referees apply them.
 
-A task's `[rules]` table and `start_session` may set any of them. A session records all of them.
+A task's `[rules]` table and `start_session` may set those that are fields. A session records these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.taskerrors import validated
 
 
 class Rules(Strict):
-    """All rules, and after them what no session sets. A share is of the incumbent's speed; a log-ratio is the logarithm
+    """All rules, and the fixed numbers. A share is of the incumbent's speed; a log-ratio is the logarithm
     of a speedup, nearly its gain."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)

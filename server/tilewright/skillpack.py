@@ -33,7 +33,7 @@ class Skill:
 def skills(host: str) -> tuple[Skill, ...]:
     """The skills that this installation holds. `host`: how a link to the folder of `HOST` begins in the others."""
     found = []
-    for folder in sorted(bundled.skills().iterdir()):
+    for folder in sorted(path.parent for path in bundled.skills().glob(f"*/{MANIFEST}")):
         text, is_host = _text(folder / MANIFEST), folder.name == HOST
         manifest = text.replace(_ROOT, "](" if is_host else f"]({host}").encode()
         files = {MANIFEST: manifest} | (pages() if is_host else {})

@@ -161,8 +161,8 @@ def test_a_function_is_replaced_wherever_it_is_held() -> None:
 def test_a_function_that_kernels_call_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler reads its source."""
     (tmp_path / "module_of_kernels.py").write_text(
-        "import cuda.tile as ct\n\n\ndef twice(x):\n    return 2 * x\n\n\ndef body(x):\n    return twice(x)\n\n\n"
-        "@ct.kernel\ndef kernel(x): ct.store(x, (0,), body(ct.load(x, (0,), (8,))))\n\n\ndef entry(x): ...\n"
+        "import cuda.tile as ct\n\n\ndef twice(x): return 2 * x\n\n\ndef body(x): return (lambda y: twice(y))(x)\n\n\n"
+        "@ct.kernel\ndef kernel(x): ct.store(x, (0,), body(ct.load(x, (0,), (8,))))\n\n\ndef load(x): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert capture.called_by_kernels(importlib.import_module("module_of_kernels")) == {"body", "twice"}

@@ -39,8 +39,9 @@ def test_a_report_shows_the_start_and_says_where_the_rest_is(count: int) -> None
     assert report.text.startswith("==== kernel_0 for sm_90: cutile_ir ====")
     assert report.text.endswith(f"\n... {len(whole) - dumptext.TEXT_SHOWN} characters more in a file")
     assert report.file == "a file"
-    assert 0 < len(report.findings) <= dumptext.FINDINGS_SHOWN
-    named = {line.partition(" on ")[0] for line in report.findings}
+    *findings, more = report.findings
+    assert len(findings) == dumptext.FINDINGS_SHOWN or not more.endswith("more: see stage resources")
+    named = {line.partition(" on ")[0] for line in report.findings if " on " in line}
     assert named == {f"kernel_{number}" for number in range(min(count, dumptext.FINDINGS_SHOWN))}
     assert report.summary.endswith("... 14 kernels more") == (count == 30)
     whole = dumptext.whole_text(held, None, "resources")
@@ -57,7 +58,10 @@ def test_kernels_are_paired_by_name_and_what_came_or_went_is_said() -> None:
     assert new.startswith("new on sm_90: new in the candidate; spills")
     assert same.startswith("same on sm_90: registers 255 -> 168; now spills")
     assert gone == "gone on sm_90: the candidate launches it no longer"
-    assert "==== same for sm_90: cutile_ir, incumbent against candidate ====\nregisters: 255 -> 168\n" in whole
+    assert (
+        "==== same for sm_90: resources and cutile_ir, incumbent against candidate ====\nregisters: 255 -> 168\n"
+        in whole
+    )
 
 
 def test_a_failed_kernel_and_a_slow_one_have_their_statuses() -> None:
@@ -67,3 +71,5 @@ def test_a_failed_kernel_and_a_slow_one_have_their_statuses() -> None:
     report = dumptext.report(dumped(slow, wrong), None, "resources", "", "")
     assert report.status is Status.COMPILE_ERROR
     assert report.summary.splitlines()[1] == "matmul on sm_90: tile 48 is no power of two"
+    for stage in ("resources", "sass"):
+        assert "power of two\nmore" in dumptext.whole_text(dumped(wrong), None, stage)

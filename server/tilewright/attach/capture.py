@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import dis
 import functools
 import gc
 import importlib
@@ -18,7 +19,7 @@ import json
 import math
 import zlib
 from pathlib import Path
-from types import CellType
+from types import CellType, CodeType
 from typing import Any
 
 import pytest
@@ -64,7 +65,8 @@ def pytest_collection_finish(session: Any) -> None:
     module_name, _, wanted = session.config.getoption("--tilewright-calls-of").partition(":")
     module = importlib.import_module(module_name)
     public = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
-    public = [name for name in public if name not in called_by_kernels(module)]
+    called = called_by_kernels(module)
+    public = [name for name in public if name not in called]
     with contextlib.suppress(ImportError):
         from cuda.tile.tune import exhaustive_search
 
@@ -93,15 +95,16 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
 
 def called_by_kernels(module: Any) -> set[str]:
     """The functions of a module that its cuTile kernels call, which are compiled from their source."""
-    codes = [
-        pyfunc.__code__ for one in vars(module).values() if inspect.isfunction(pyfunc := getattr(one, "_pyfunc", None))
-    ]
+    sources = [one._pyfunc for one in vars(module).values() if hasattr(type(one), "replace_hints")]
+    left = [(source.__code__, source.__globals__) for source in sources if inspect.isfunction(source)]
     found: set[str] = set()
-    while codes:
-        for name in codes.pop().co_names:
-            if name not in found and inspect.isfunction(function := getattr(module, name, None)):
+    while left:
+        code, names = left.pop()
+        left += [(inner, names) for inner in code.co_consts if isinstance(inner, CodeType)]
+        for name in {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"} - found:
+            if inspect.isfunction(function := names.get(name)):
                 found.add(name)
-                codes.append(function.__code__)
+                left.append((function.__code__, function.__globals__))
     return found
 
 

@@ -36,7 +36,7 @@ class CandidateFailure(Exception):
 
 
 def give(folder: Path) -> None:
-    """Let what lies in a folder lie at `GIVEN_PATH` for this process, as far as it may read it."""
+    """Make a folder visible to this process at `GIVEN_PATH`, as far as it may read it."""
     opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     os.dup2(opened, GIVEN, inheritable=False)
     os.close(opened)

@@ -80,7 +80,7 @@ def _released(lock: Lock) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _in_turn(worker: WorkerHandle, turn: Lock) -> Iterator[None]:
-    """Hold a lock while the block runs, but for when it waits for the worker."""
+    """Hold a lock while the block runs. Release it while the referee waits for the worker."""
     worker.meanwhile = lambda: _released(turn)
     try:
         with turn:

@@ -66,26 +66,38 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
     run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
     run = replace(run, twice=False, last=False)
     tuners.tried |= {*range(first)}
-    until, width = time.monotonic() + LIMIT_S, by.workers
+    until = time.monotonic() + LIMIT_S
     count = max(tuners.configs.values(), default=0)
-    left = [*range(first, count)]
-    while left and (left[0] == first or time.monotonic() < until):
-        numbers = left[:width]
-        by.tell(f"trying config {numbers[0] + 1} of {count}")
-        try:
-            with by.start(choices=[*map(Choice, numbers)]) as workers:
-                for number, worker, check in zip(numbers, workers, on_each(by, run, workers), strict=True):
-                    if check.status is Status.PASSED or check.status.is_incorrect:
-                        tuners.tried.add(number)
-                    if check.status.is_incorrect:
-                        config = unshown([worker], by.code).tuners.text
-                        return check.model_copy(update={"message": f"with the config {config}: {check.message}"})
-        except WorkerFailure:  # in a process of its own one may do
-            if width > 1:
-                width = 1
-                continue
-        del left[:width]
+    for number in range(first, count, by.workers):
+        if number > first and time.monotonic() > until:
+            break
+        by.tell(f"trying config {number + 1} of {count}")
+        numbers = [*range(number, min(number + by.workers, count))]
+        for one, (check, config) in zip(numbers, _tried(by, run, numbers), strict=True):
+            if check.status is Status.PASSED or check.status.is_incorrect:
+                tuners.tried.add(one)
+            if check.status.is_incorrect:
+                return check.model_copy(update={"message": f"with the config {config}: {check.message}"})
     return None
+
+
+def _tried(by: Check, run: Run, numbers: Sequence[int]) -> list[tuple[CaseCheck, str]]:
+    """How a run ends with each of these configs, and the config in words. What may have failed for the others beside
+    it, for want of memory say, runs once more alone."""
+    try:
+        with by.start(choices=[*map(Choice, numbers)]) as workers:
+            found = [
+                (check, unshown([worker], by.code).tuners.text if check.status.is_incorrect else "")
+                for worker, check in zip(workers, on_each(by, run, workers), strict=True)
+            ]
+    except WorkerFailure as failure:
+        check = CaseCheck(case=run.case, hidden=run.hidden, status=failure.status, message=str(failure))
+        found = [(check, f"number {number + 1}") for number in numbers]
+    if len(numbers) > 1:
+        for place, (check, _) in enumerate(found):
+            if not (check.status is Status.PASSED or check.status is Status.COMPILE_ERROR or check.status.is_incorrect):
+                found[place] = _tried(by, run, numbers[place : place + 1])[0]
+    return found
 
 
 def failed(result: CorrectnessResult, check: CaseCheck) -> CorrectnessResult:

@@ -33,8 +33,8 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a worker loads. `readable`: folders that it may read beside its own. `root`: the snapshot's, which all of
-    it lies below. Then a worker finds what those that check have compiled."""
+    """What a worker loads. `readable`: folders that it may read beside its own. `root`: the snapshot's folder, above
+    all paths here. If it is set, the worker finds what the workers that check have compiled."""
 
     folder: Path
     module: str

@@ -320,7 +320,7 @@ def _lacking(task: CommandTask, backend: Backend) -> list[str]:
         "inputs from secret seeds, a float64 reference, and launches that are replayed without the kernel's Python"
     ]
     if backend is Backend.CPU:
-        notes.append("no GPU is used: the latencies are the CPU's, and perhaps no kernel runs in the tests")
+        notes.append("no GPU is used: the latencies are the CPU's, and the tests may run no kernel")
     if not holds(task.file.correctness.command, JUNIT):
         notes.append(
             "the correctness command writes no JUnit report, so its exit status is all that is seen: tests that are "

@@ -69,7 +69,7 @@ class EditableFiles:
         return {name: tracked[name] for name in self._started.editable}
 
     def are_checked(self, state: State) -> bool:
-        """Whether they are as they were checked last."""
+        """Whether they equal the files of the last check."""
         return state.checked is not None and content_id(self.present()) == state.checked.candidate
 
     def are_kept(self, state: State) -> bool:

@@ -30,8 +30,10 @@ def report(dumped: Dumped, before: Dumped | None, stage: Stage, whole: str, plac
     """The report on a dump; with `before`, the incumbent's, on what changed since. `whole` is the stage's text in full,
     which lies in the file `place`."""
     made = [kernel.made for kernel in dumped.kernels]
-    most = max(FINDINGS_SHOWN // max(len(made), 1), 1)
-    found = [(one, finding) for one in made[:FINDINGS_SHOWN] for finding in findings(one)[:most]]
+    each = zip_longest(*([(one, finding) for finding in findings(one)] for one in made))
+    all_found = [pair for pairs in each for pair in pairs if pair is not None]
+    found = all_found[:FINDINGS_SHOWN]
+    left = len(all_found) - len(found)
     explained: dict[str, list[str]] = {}
     for name in dict.fromkeys(finding.treatment.value for _, finding in found):
         explained.setdefault(treatment_pages()[name], []).append(name)
@@ -42,7 +44,10 @@ def report(dumped: Dumped, before: Dumped | None, stage: Stage, whole: str, plac
         status=stuck if failed else Status.PASSED,
         message=dumped.message,
         case=dumped.case,
-        findings=[f"{one.kernel} on {one.arch}: {finding}" for one, finding in found],
+        findings=[
+            *(f"{one.kernel} on {one.arch}: {finding}" for one, finding in found),
+            *([f"{left} more: see stage resources"] if left else []),
+        ],
         text=shown(whole, place),
         file=place,
         next="; ".join(f"{page} explains {', '.join(names)}" for page, names in explained.items()),
@@ -75,7 +80,8 @@ def whole_text(dumped: Dumped, before: Dumped | None, stage: Stage) -> str:
         lines = [_in_short(old, new)] if old is None or new is None else _difference(old.made, new.made, of)
         if old is not None and new is not None and stage == "resources":
             lines = [*(f"{name}: {change}" for name, change in changes(old.made, new.made).items()), *lines]
-        parts += [f"{name} {of}, incumbent against candidate ====", *(lines or ["no difference"])]
+        heading = of if stage == of else f"{stage} and {of}"
+        parts += [f"{name} {heading}, incumbent against candidate ====", *(lines or ["no difference"])]
     return "\n".join(parts)
 
 
@@ -159,7 +165,7 @@ def _stage_text(made: Compilation, stage: Stage) -> str:
             text = mix_table(made.mix) if made.mix else ""
         case _:
             text = getattr(made, stage)
-    return text or f"(the compiler gave no {stage}: {_HAVE[made.is_triton]})"
+    return text or made.error or f"(the compiler gave no {stage}: {_HAVE[made.is_triton]})"
 
 
 _HAVE = {

@@ -48,9 +48,11 @@ class IterationReport(Record):
 
     summary: str
     state: RunState = "done"
-    status: Status | None = Field(None, description="how the last run of the candidate ended")
+    status: Status | None = Field(None, description="how check and benchmark ended: the first failure, if any")
     candidate: str | None = Field(None, description="SHA-256 over the files that were judged")
-    verdict: Verdict | None = Field(None, description="keep, revert or crash, and why; absent if nothing is decided")
+    verdict: Verdict | None = Field(
+        None, description="keep, revert or crash, and the reason; absent until it is decided"
+    )
     latency_ms: Figure | None = Field(None, description="geometric mean over the cases")
     speedup: Figure | None = Field(None, description="incumbent's time over candidate's, paired")
     interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of speedup")
@@ -79,7 +81,7 @@ class DumpReport(Record):
     case: str = ""
     findings: list[str] = Field(
         default_factory=list,
-        description="what costs time, dearest first: kernel, where, evidence, treatment, what to do",
+        description="what costs time, of each kernel the dearest first: kernel, where, evidence, treatment, what to do",
     )
     text: str = Field("", description="the start of the stage asked for")
     file: str = Field("", description="file that holds all of it")

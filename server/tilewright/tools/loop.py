@@ -123,6 +123,8 @@ def _iteration_lines(report: IterationReport) -> Iterator[str]:
     if report.row:
         number, name, latency, _, status = report.row.strip("| ").split(" | ")
         yield f"{number}  {status}  {latency}{' ms' if latency != '-' else ''}  {name}"
+    if report.interval is not None and not report.row:
+        yield f"{report.speedup}x, {report.interval[0]} to {report.interval[1]}"
     if report.advice is not None and report.advice.action != "stop":
         yield f"{report.advice.action}: {report.advice.reason}"
     yield from filter(None, [report.message, report.output, report.cases])

@@ -173,8 +173,7 @@ class WorkerReady(Message):
 
 class LoadEntry(Message):
     """Import `module` from `folder`, with `import_paths` before it, and take its `function`. `outputs` names arguments
-    that it fills. If there is a `root`, all these lie below it, and are imported by a path that is the same for every
-    worker."""
+    that it fills. If there is a `root`, all paths lie below it, and every worker imports them by the same path."""
 
     kind: Literal["load-entry"] = "load-entry"
     folder: str = Field(max_length=4096)

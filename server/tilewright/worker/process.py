@@ -277,6 +277,7 @@ def main(*arguments: Any) -> None:
     "ordinary", folders that it may read, and its end of the channel."""
     kind, *folders, channel = arguments
     apply_limits()
+    give(Path.cwd())  # before CUDA opens files: nobody else is to have this descriptor
     confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
     worker = _capturing() if kind == "capture" else _ordinary()
     link: Link[ToWorker] = Link(Channel(channel, takes_memory=True), ToWorker)

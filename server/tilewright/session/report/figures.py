@@ -79,15 +79,17 @@ def _rate(percent: float | None, ms: float | None, timing: CaseTiming | None, kn
 
 def changes(before: BenchmarkResult | None, after: BenchmarkResult | None, programs: Path) -> Iterator[KernelChange]:
     """What the kernels of the first case occupy before and after. Two kernels stand side by side if they have one name,
-    or if each is its version's only one."""
+    or if each is its version's only one. Several of one name do so in their order."""
     old, new = (kernels_of(run.cases[0], programs) if run and run.cases else [] for run in (before, after))
     if len(old) == len(new) == 1:
         yield KernelChange(new[0].name, old[0], new[0])
         return
-    past = {use.name: use for use in old}
-    yield from (KernelChange(use.name, past.pop(use.name, None), use) for use in new)
+    past = [*old]
+    for use in new:
+        place = next((place for place, one in enumerate(past) if one.name == use.name), None)
+        yield KernelChange(use.name, past.pop(place) if place is not None else None, use)
     if new:
-        yield from (KernelChange(use.name, use, None) for use in past.values())
+        yield from (KernelChange(use.name, use, None) for use in past)
 
 
 def checked_on(attempt: Attempt, started: Started) -> str:
