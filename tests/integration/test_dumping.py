@@ -125,14 +125,10 @@ def test_what_slows_a_kernel_down_is_told_first(make_task: Callable[..., Path]) 
     assert f"kernel.py:{LOAD_LINE} Failed to select TMA load instruction: TMA only supports zero padding" in padded.text
 
     huge = reports["huge tile"]
-    if huge.status is Status.CRASHED:  # a busy machine: its compiler took all memory before it took all of its time
-        assert "over the limit of" in huge.message
-        return
     assert huge.status is Status.TIMEOUT
     for line, found in by_arch(huge).values():
         assert "COMPILE TIMEOUT: tileiras did not finish within 1 s; use smaller tiles" in line
-        assert f" -> {Treatment.SMALLER_TILES}: " in found[0]
-        assert "512x512" in found[0]
+        assert found == []
 
 
 def test_stages_of_one_dump_are_compiled_once(make_task: Callable[..., Path]) -> None:

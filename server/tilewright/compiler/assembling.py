@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tilewright.compiler.compilation import Compilation, Lowered
 from tilewright.compiler.cubin import machine_code
@@ -86,17 +87,19 @@ def _run(command: list[str], place: Path, environment: Mapping[str, str], timeou
     """A compiler's status, None where time ran out, and what it said. The ptxas below it ends with it."""
     with (place / "said").open("w+b") as output:
         process = subprocess.Popen(
-            command, env={**environment, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
+            command, env={**environment, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None, ""
         finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:  # a confined worker can make no group, by which all could be ended
+                below = psutil.Process(process.pid).children(recursive=True)
+                process.kill()
+                for one in below:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
                 process.wait()
         output.seek(0)
         return process.returncode, output.read(1_000_000).decode("utf-8", "replace").strip()
