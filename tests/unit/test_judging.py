@@ -16,8 +16,8 @@ import pytest
 from tilewright.evaluation import crew as crews
 from tilewright.evaluation import tuners
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.crew import Check, shared_out
-from tilewright.evaluation.judging import DISTURBED, judged_fairly, judged_undisturbed, judged_widely
+from tilewright.evaluation.crew import DISTURBED, Check, shared_out
+from tilewright.evaluation.judging import judged_fairly, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.task import Backend, Case, Frontend, Values

@@ -64,9 +64,9 @@ def pytest_collection_finish(session: Any) -> None:
     """Put wrappers in the place of the function, or of all functions of the module, and of cuTile's search."""
     module_name, _, wanted = session.config.getoption("--tilewright-calls-of").partition(":")
     module = importlib.import_module(module_name)
-    public = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
-    called = called_by_kernels(module)
-    public = [name for name in public if name not in called]
+    hidden = called_by_kernels(module)
+    functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+    public = [name for name in functions if not name.startswith("_") and name not in hidden]
     with contextlib.suppress(ImportError):
         from cuda.tile.tune import exhaustive_search
 

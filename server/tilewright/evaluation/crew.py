@@ -25,6 +25,15 @@ Shape = list[tuple[int, Run]]
 """Runs of one shape, one after the other, with their numbers."""
 Start = Callable[..., AbstractContextManager[Sequence[WorkerHandle]]]
 """Starts workers that have loaded the candidate: `count` of them, or one for each of `choices`, which tuners take."""
+DISTURBED = {
+    Status.IMPORT_ERROR,
+    Status.COMPILE_ERROR,
+    Status.RAISED,
+    Status.CRASHED,
+    Status.TIMEOUT,
+    Status.VOID,
+}
+"""How a check can end by what runs beside it: another process takes memory and time, and disturbs a tuner."""
 FEW = 4
 """An axis with at most so many values may be a constant of a kernel."""
 

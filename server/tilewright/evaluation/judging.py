@@ -11,22 +11,13 @@ from threading import Event
 
 from tilewright.evaluation import tuners
 from tilewright.evaluation.correctness import Run, defects_of, need_informative
-from tilewright.evaluation.crew import Check, Runs
+from tilewright.evaluation.crew import DISTURBED, Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
 from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.task import Backend, Frontend, Values, case_label
 from tilewright.text import cut
 
-DISTURBED = {
-    Status.IMPORT_ERROR,
-    Status.COMPILE_ERROR,
-    Status.RAISED,
-    Status.CRASHED,
-    Status.TIMEOUT,
-    Status.VOID,
-}
-"""How a check can end by what runs beside it: another process takes memory and time, and disturbs a tuner."""
 LEAST_DRAWN = 4
 """A baseline that is wrong on over half of at least so many hidden cases has to be fixed first."""
 

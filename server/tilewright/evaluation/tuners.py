@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.cases import volume
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.crew import Check, Runs, on_each
+from tilewright.evaluation.crew import DISTURBED, Check, Runs, on_each
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import Snapshot
@@ -95,7 +95,7 @@ def _tried(by: Check, run: Run, numbers: Sequence[int]) -> list[tuple[CaseCheck,
         found = [(check, f"number {number + 1}") for number in numbers]
     if len(numbers) > 1:
         for place, (check, _) in enumerate(found):
-            if not (check.status is Status.PASSED or check.status is Status.COMPILE_ERROR or check.status.is_incorrect):
+            if check.status in DISTURBED - {Status.COMPILE_ERROR}:
                 found[place] = _tried(by, run, numbers[place : place + 1])[0]
     return found
 
